@@ -1,0 +1,1 @@
+//! Start, supervise, pause, observe and trace actors; ask with a deadline.

@@ -1,0 +1,1 @@
+//! The payout worker and the reconciler.

@@ -1,0 +1,1 @@
+//! The SDK: one session, its heartbeats, and locks that know when they are lost.

@@ -1,0 +1,1 @@
+//! Sessions, leases and the lease clock as actors.

@@ -1,0 +1,1 @@
+//! The payout actor and its state machine.

@@ -1,0 +1,1 @@
+//! The rail submission actor: intent, forward once, outcome.

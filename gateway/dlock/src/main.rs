@@ -1,0 +1,2 @@
+//! The dlock binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What every gateway shares: configuration, problems, probes, metrics, documentation, debug, drain.

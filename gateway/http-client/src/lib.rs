@@ -1,0 +1,1 @@
+//! Typed calls to each component over awc.

@@ -1,0 +1,1 @@
+//! What travels over HTTP: bodies, problems, headers. Used by both sides.

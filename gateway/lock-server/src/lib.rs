@@ -1,0 +1,1 @@
+//! The lock server's HTTP gateway.

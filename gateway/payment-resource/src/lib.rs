@@ -1,0 +1,1 @@
+//! The payment resource's HTTP gateway.

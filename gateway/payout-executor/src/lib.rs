@@ -1,0 +1,1 @@
+//! The payout worker as a process, with its operations endpoints.

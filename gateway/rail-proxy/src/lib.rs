@@ -1,0 +1,1 @@
+//! The rail proxy's HTTP gateway and the forwarder.

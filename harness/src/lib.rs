@@ -1,0 +1,1 @@
+//! Scenarios, chaos, invariants, benchmarks: the proof.

@@ -1,0 +1,1 @@
+//! The lock store: sessions, grants, tokens, events and lineage on SQLite.

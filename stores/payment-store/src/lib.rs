@@ -1,0 +1,1 @@
+//! Payouts, ledger and balances; fence point (a).

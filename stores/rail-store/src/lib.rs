@@ -1,0 +1,1 @@
+//! The submission ledger and the rail high-water mark; fence point (c).

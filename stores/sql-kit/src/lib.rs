@@ -1,0 +1,1 @@
+//! SQLite with one writer, group commit, deadlines and migrations.
