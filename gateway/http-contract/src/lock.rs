@@ -1,0 +1,320 @@
+//! Bodies of the lock server, L1–L9 (C3.3).
+
+use crate::present;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// L1: opens a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OpenSessionRequest {
+    /// Who opens it: 1–128 characters.
+    pub owner: String,
+    /// How long it lives without a heartbeat, in milliseconds.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub ttl_ms: Option<u64>,
+    /// Free metadata, at most 4,096 bytes as compact JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    pub metadata: Option<Value>,
+}
+
+/// L1: the opened session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OpenSessionAnswer {
+    /// Its id.
+    pub session_id: String,
+    /// Who opened it.
+    pub owner: String,
+    /// How long it lives without a heartbeat.
+    pub ttl_ms: u64,
+    /// How often the server asks for a heartbeat.
+    pub heartbeat_interval_ms: u64,
+    /// What is left of it.
+    pub expires_in_ms: u64,
+}
+
+/// L2: keeps a session alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// The highest token the client has ever seen.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub witness_token: Option<u64>,
+}
+
+/// L2: the session lives on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatAnswer {
+    /// Which session.
+    pub session_id: String,
+    /// What is left of it.
+    pub expires_in_ms: u64,
+    /// What it still holds.
+    pub held: Vec<Held>,
+}
+
+/// A grant in short form.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Held {
+    /// What is locked.
+    pub key: String,
+    /// Its token.
+    pub token: u64,
+    /// What is left of the lease.
+    pub expires_in_ms: u64,
+}
+
+/// A key and the token it was freed under.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Freed {
+    /// What was locked.
+    pub key: String,
+    /// Under which token.
+    pub token: u64,
+}
+
+/// L3: what ended with the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CloseSessionAnswer {
+    /// The grants that were freed; none when the session had ended before.
+    pub released: Vec<Freed>,
+}
+
+/// L4: asks for a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AcquireBody {
+    /// For which session.
+    pub session_id: String,
+    /// The logical acquire this attempt belongs to.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = String, required = false)]
+    pub request_id: Option<String>,
+    /// The lease's own TTL in milliseconds.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub ttl_ms: Option<u64>,
+    /// How long to wait in the key's queue, at most 30,000 ms.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub wait_ms: Option<u64>,
+    /// The highest token the client has ever seen.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub witness_token: Option<u64>,
+    /// Free metadata, shown to whoever is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object, required = false)]
+    pub metadata: Option<Value>,
+}
+
+/// L4, L5: the grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GrantAnswer {
+    /// What is locked.
+    pub key: String,
+    /// The fencing token of this grant.
+    pub token: u64,
+    /// For which session.
+    pub session_id: String,
+    /// The lease's own TTL.
+    pub ttl_ms: u64,
+    /// What is left of the lease at the moment of the answer.
+    pub expires_in_ms: u64,
+    /// From the receipt of the request to the start of the granting store call; 0 for a renew.
+    #[serde(default)]
+    pub waited_ms: u64,
+}
+
+/// Who holds a key, as others see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Holder {
+    /// The owner name of the holding session.
+    pub owner: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+    /// Under which token. No credential: it releases nothing without the session.
+    pub token: u64,
+    /// Metadata given with the acquire.
+    #[serde(default)]
+    #[schema(value_type = Object, required = false)]
+    pub metadata: Option<Value>,
+    /// Present and true when the asking session is itself the holder.
+    #[serde(default, rename = "self", skip_serializing_if = "std::ops::Not::not")]
+    pub is_self: bool,
+}
+
+/// L5: extends a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RenewBody {
+    /// By whom.
+    pub session_id: String,
+    /// A new TTL in milliseconds, or the grant's own again.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub ttl_ms: Option<u64>,
+}
+
+/// L6: the key is not held under this token any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReleaseAnswer {
+    /// What was locked.
+    pub key: String,
+    /// Under which token.
+    pub token: u64,
+    /// Whether this very call freed it.
+    pub released: bool,
+}
+
+/// Whether a key is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum KeyStatus {
+    /// Somebody holds it.
+    Held,
+    /// Nobody does.
+    Free,
+}
+
+/// L7: a key as the server has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LockView {
+    /// Which key.
+    pub key: String,
+    /// Whether it is held.
+    pub state: KeyStatus,
+    /// The highest token ever minted for it; null when the store does not know the key.
+    pub token: Option<u64>,
+    /// Who holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Holder>,
+    /// What is left of the lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
+    /// How many wait for it at this replica.
+    pub waiters: u64,
+}
+
+/// L8: breaks a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeBody {
+    /// The token to be revoked, as L7 showed it.
+    pub revoke_token: u64,
+    /// Why: 8–500 characters.
+    pub reason: String,
+}
+
+/// L8: the grant is broken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RevokeAnswer {
+    /// Which key.
+    pub key: String,
+    /// The token that is stale from now on.
+    pub revoked_token: u64,
+    /// Who held it.
+    pub revoked_owner: String,
+    /// The token the revoke minted, above the revoked one.
+    pub token: u64,
+}
+
+/// L9: a session as the server has it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SessionAnswer {
+    /// Its id.
+    pub session_id: String,
+    /// Who opened it.
+    pub owner: String,
+    /// How long it lives without a heartbeat.
+    pub ttl_ms: u64,
+    /// What is left of it.
+    pub expires_in_ms: u64,
+    /// When it was opened (RFC 3339).
+    pub opened_at: String,
+    /// When its last heartbeat was recorded (RFC 3339).
+    pub last_heartbeat_at: String,
+    /// Free metadata.
+    #[serde(default)]
+    #[schema(value_type = Object, required = false)]
+    pub metadata: Option<Value>,
+    /// What it holds.
+    pub held: Vec<Held>,
+}
+
+/// L7, L9: a row of `lock_event`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditRow {
+    /// Its place in the order of all events.
+    pub seq: u64,
+    /// When (RFC 3339).
+    pub at: String,
+    /// What happened.
+    pub kind: String,
+    /// To which key.
+    pub lock_key: Option<String>,
+    /// Of which session.
+    pub session_id: Option<String>,
+    /// Under which token.
+    pub token: Option<u64>,
+    /// By whom.
+    pub actor: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// L9: a sealed segment of the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SealRow {
+    /// Which chain.
+    pub chain: String,
+    /// The place in its chain, from 1.
+    pub n: u64,
+    /// The first event of the segment.
+    pub first_seq: u64,
+    /// The last event of the segment.
+    pub last_seq: u64,
+    /// The hash before it.
+    pub prev_hash: String,
+    /// Its hash.
+    pub hash: String,
+}
+
+/// L9: the identity of the store's history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LineageAnswer {
+    /// A random id made when the store was first initialised.
+    pub lineage: String,
+    /// No token at or below it is ever minted.
+    pub token_floor: u64,
+    /// The last token minted, 0 before the first.
+    pub last_token: u64,
+    /// `OK` or `REGRESSED`.
+    pub state: String,
+    /// When state or floor last changed (RFC 3339).
+    pub changed_at: String,
+    /// Who changed it.
+    pub changed_by: String,
+    /// What was found, while in doubt.
+    pub detail: Option<String>,
+}
+
+/// L9: raises the floor, or dismisses the doubt: exactly one of `floor` and `dismiss: true`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FloorBody {
+    /// The new floor.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false)]
+    pub floor: Option<u64>,
+    /// True when a witness lied and the floor stays.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = bool, required = false)]
+    pub dismiss: Option<bool>,
+    /// Why: 8–500 characters.
+    pub reason: String,
+}
