@@ -1,0 +1,187 @@
+//! Opening one connection, its pragmas, and the files attached to it.
+
+use crate::error::undone;
+use crate::{Attach, Location, SqlError, SqliteOptions};
+use rusqlite::{Connection, OpenFlags};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::Path;
+
+/// A connection together with the attached files that could not be attached yet.
+pub(crate) struct Opened {
+    pub(crate) connection: Connection,
+    pub(crate) missing: Vec<Attach>,
+}
+
+/// The name of the database in messages.
+pub(crate) fn file_name(location: &Location) -> String {
+    match location {
+        Location::File(path) => path.display().to_string(),
+        Location::Memory => "memory".to_owned(),
+    }
+}
+
+/// Makes the directory, so that a store can be named before it exists.
+pub(crate) fn make_directory(location: &Location) -> Result<(), SqlError> {
+    let Location::File(path) = location else { return Ok(()) };
+    match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        None => Ok(()),
+        Some(parent) => std::fs::create_dir_all(parent).map_err(|error| {
+            SqlError::Unavailable(format!("{}: cannot make the directory: {error}", parent.display()))
+        }),
+    }
+}
+
+/// Takes the lock that keeps a second process away from the file. Held as long as the returned file lives; the
+/// operating system frees it when the process ends in whatever way.
+pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<File>, SqlError> {
+    let Location::File(path) = location else {
+        return Ok(None);
+    };
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = Path::new(&name);
+    let refuse = |why: String| SqlError::Unavailable(format!("{}: {why}", path.display()));
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(name)
+        .map_err(|error| refuse(format!("cannot open {}: {error}", name.display())))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(std::fs::TryLockError::WouldBlock) => Err(refuse(format!(
+            "in use by another process, which holds {}; one process at a time may have this file open",
+            name.display()
+        ))),
+        Err(std::fs::TryLockError::Error(error)) => Err(refuse(format!("cannot lock {}: {error}", name.display()))),
+    }
+}
+
+/// Opens a connection that may write.
+pub(crate) fn open_writer(options: &SqliteOptions) -> Result<Opened, SqlError> {
+    let file = file_name(&options.location);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_URI
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match &options.location {
+        Location::File(path) => Connection::open_with_flags(path, flags),
+        Location::Memory => Connection::open_in_memory_with_flags(flags),
+    }
+    .map_err(|error| undone(&file, "open", &error))?;
+    let native = |error: rusqlite::Error| undone(&file, "open", &error);
+    connection.busy_timeout(options.busy_timeout).map_err(native)?;
+    if connection.is_readonly(rusqlite::MAIN_DB).map_err(native)? {
+        return Err(SqlError::Unavailable(format!("{file}: open: the file is read-only")));
+    }
+    let mode: String = connection
+        .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        .map_err(native)?;
+    if mode != "wal" && options.location != Location::Memory {
+        return Err(SqlError::Unavailable(format!(
+            "{file}: open: the journal mode is {mode:?} and cannot be made WAL"
+        )));
+    }
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864;")
+        .map_err(native)?;
+    settle(&connection).map_err(native)?;
+    Ok(with_attached(connection, &options.attach))
+}
+
+/// Opens a connection that only reads. It sees the last commit.
+pub(crate) fn open_reader(path: &Path, options: &SqliteOptions) -> Result<Opened, SqlError> {
+    let file = file_name(&options.location);
+    let native = |error: rusqlite::Error| undone(&file, "open for reading", &error);
+    // Opened for writing because a reader of a log keeps its place in the shared memory file; made unable to write.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(native)?;
+    connection.busy_timeout(options.busy_timeout).map_err(native)?;
+    settle(&connection).map_err(native)?;
+    connection.execute_batch("PRAGMA query_only = ON").map_err(native)?;
+    Ok(with_attached(connection, &options.attach))
+}
+
+fn settle(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "PRAGMA foreign_keys = ON; PRAGMA recursive_triggers = ON; PRAGMA trusted_schema = OFF;
+         PRAGMA cell_size_check = ON; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -32768;",
+    )?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(())
+}
+
+fn with_attached(connection: Connection, attach: &[Attach]) -> Opened {
+    let mut opened = Opened {
+        connection,
+        missing: attach.to_vec(),
+    };
+    opened.attach_missing();
+    opened
+}
+
+impl Opened {
+    /// Attaches what has come into being. Outside a transaction only.
+    pub(crate) fn attach_missing(&mut self) {
+        let connection = &self.connection;
+        self.missing.retain(|attach| {
+            if !attach.path.exists() {
+                return true;
+            }
+            match connection.execute(
+                "ATTACH DATABASE ?1 AS ?2",
+                [&read_only_uri(&attach.path), attach.schema],
+            ) {
+                Ok(_) => false,
+                Err(error) => {
+                    tracing::warn!(event = "attach_failed", path = %attach.path.display(), %error);
+                    true
+                }
+            }
+        });
+    }
+}
+
+/// A `file:` URI that opens an existing file for reading.
+fn read_only_uri(path: &Path) -> String {
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_encoded_bytes() {
+        match byte {
+            b'/' | b'-' | b'_' | b'.' | b'~' => uri.push(char::from(*byte)),
+            byte if byte.is_ascii_alphanumeric() => uri.push(char::from(*byte)),
+            byte => {
+                // Writing into a String cannot fail.
+                let _ = write!(uri, "%{byte:02X}");
+            }
+        }
+    }
+    uri.push_str("?mode=ro");
+    uri
+}
+
+/// Reads a small file from end to end.
+pub(crate) fn check(connection: &Connection, options: &SqliteOptions) -> Result<(), SqlError> {
+    let file = file_name(&options.location);
+    let native = |error: rusqlite::Error| undone(&file, "check", &error);
+    let size = |pragma: &str| {
+        connection
+            .query_row(pragma, [], |row| row.get::<_, i64>(0))
+            .map_err(native)
+    };
+    let bytes = size("PRAGMA main.page_count")?.saturating_mul(size("PRAGMA main.page_size")?);
+    if u64::try_from(bytes).unwrap_or(u64::MAX) > options.check_bytes_max {
+        return Ok(());
+    }
+    let found: String = connection
+        .query_row("PRAGMA main.quick_check(1)", [], |row| row.get(0))
+        .map_err(native)?;
+    if found == "ok" {
+        Ok(())
+    } else {
+        Err(SqlError::Corrupt(format!(
+            "{file}: check: the file is damaged: {found}"
+        )))
+    }
+}
