@@ -72,7 +72,7 @@ pub(crate) fn is_id(text: &str, max: usize) -> bool {
 
 fn is_name(text: &str) -> bool {
     let chars = text.chars().count();
-    chars >= 1 && chars <= OWNER_CHARS_MAX && !text.chars().any(char::is_control)
+    (1..=OWNER_CHARS_MAX).contains(&chars) && !text.chars().any(char::is_control)
 }
 
 text_newtype! {

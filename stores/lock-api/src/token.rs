@@ -60,6 +60,7 @@ impl FencingToken {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "the text entrance is built on the number's")]
 impl FromStr for FencingToken {
     type Err = InvalidValue;
 
