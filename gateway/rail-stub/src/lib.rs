@@ -1,1 +1,217 @@
-//! A deliberately hazardous rail: not idempotent, with faults on demand. Depends on no other package.
+//! The rail stub: the environment, not the system. Deliberately not idempotent: every accepted call executes, again and
+//! again (FR-21, C3.6), and it sees neither a token nor an idempotency key.
+//!
+//! Owns: a book in memory of what it read, executed and declined, and faults on demand. It depends on no other package.
+//! Does not own: anybody else's idea of what it did.
+//! On failure: it behaves badly on purpose; a restart begins with an empty book.
+//!
+//! It speaks HTTP/1.1 over its own small server, because half of its faults are done to the socket.
+
+mod ack;
+mod book;
+mod fault;
+mod http;
+mod submit;
+
+pub use fault::{Fault, Faults, Rule};
+
+use book::Book;
+use http::{Answer, Connection, NoRequest, Request};
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+/// How many connections are served at once; further ones wait in the listener's queue (NFR-11).
+const CONNECTIONS_MAX: usize = 4_096;
+
+/// How long a connection may be idle between requests.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
+/// How long an orderly end waits for calls that are being answered.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// What every connection shares. One thread, so no lock.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub book: Rc<RefCell<Book>>,
+    pub acks: ack::Acks,
+}
+
+impl Shared {
+    /// The instant that is written into the book, for showing.
+    pub fn now(&self) -> time::OffsetDateTime {
+        time::OffsetDateTime::now_utc()
+    }
+}
+
+/// A stub that has its address and serves nobody yet.
+pub struct Stub {
+    listener: TcpListener,
+    shared: Shared,
+}
+
+impl Stub {
+    /// Takes the address. `ack_url` is where asynchronous acks go, `seed` what chance hangs on.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub async fn bind(listen: &str, ack_url: Option<String>, seed: u64) -> io::Result<Self> {
+        Ok(Self {
+            listener: TcpListener::bind(listen).await?,
+            shared: Shared {
+                book: Rc::new(RefCell::new(Book::new(seed))),
+                acks: ack::Acks::new(ack_url),
+            },
+        })
+    }
+
+    /// The address it has.
+    ///
+    /// # Errors
+    /// The operating system does not know it.
+    pub fn addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until `stop` is ready, then lets calls that are being answered end within two seconds. Call it inside a
+    /// `LocalSet` (an actix system is one): connections run on the current thread.
+    pub async fn serve(self, stop: impl Future<Output = ()>) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (draining, drained) = watch::channel(false);
+        tokio::pin!(stop);
+        loop {
+            let place = places.clone().acquire_owned();
+            let accepted = async {
+                let place = place.await;
+                (place, self.listener.accept().await)
+            };
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                (place, accepted) = accepted => match accepted {
+                    Ok((stream, _)) => {
+                        let (shared, drained) = (self.shared.clone(), drained.clone());
+                        tokio::task::spawn_local(async move {
+                            serve_connection(&shared, Connection::new(stream), drained).await;
+                            drop(place);
+                        });
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: let some connections end.
+                        tracing::warn!(event = "accept_failed", %error);
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                    }
+                },
+            }
+        }
+        draining.send_replace(true);
+        drop(self.listener);
+        let all = u32::try_from(CONNECTIONS_MAX).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(DRAIN_MAX, places.acquire_many(all)).await;
+    }
+}
+
+/// The process: takes the address, prints `{"event":"listening","addr":…}` on standard output, serves until SIGTERM or
+/// SIGINT.
+///
+/// # Errors
+/// The address cannot be had, or signals cannot be awaited.
+pub async fn run(listen: &str, ack_url: Option<String>, seed: u64) -> io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let stub = Stub::bind(listen, ack_url, seed).await?;
+    let line = serde_json::json!({
+        "event": "listening",
+        "component": "rail-stub",
+        "addr": stub.addr()?.to_string(),
+        "seed": seed,
+    });
+    println!("{line}");
+    stub.serve(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+    .await;
+    Ok(())
+}
+
+async fn serve_connection(shared: &Shared, mut connection: Connection, mut draining: watch::Receiver<bool>) {
+    loop {
+        let request = tokio::select! {
+            biased;
+            request = tokio::time::timeout(IDLE_MAX, connection.read()) => request.unwrap_or(Err(NoRequest::Closed)),
+            _ = draining.wait_for(|draining| *draining) => return,
+        };
+        let keep = match request {
+            Err(NoRequest::Closed) => return,
+            Err(NoRequest::Bad(status, detail)) => {
+                let bytes = Answer::error(status, detail).bytes(false);
+                let _ = connection.stream.write_all(&bytes).await;
+                return;
+            }
+            Ok(request) if request.method == "POST" && request.path == "/submit" => {
+                submit::submit(shared, &mut connection, &request).await
+            }
+            Ok(request) => {
+                let bytes = answer(shared, &request).bytes(request.keep_alive);
+                connection.stream.write_all(&bytes).await.is_ok() && request.keep_alive
+            }
+        };
+        if !keep || *draining.borrow() {
+            return;
+        }
+    }
+}
+
+/// Everything but the submit.
+fn answer(shared: &Shared, request: &Request) -> Answer {
+    let mut book = shared.book.borrow_mut();
+    match (request.method.as_str(), request.path.as_str()) {
+        ("GET", "/submissions") => match http::query_value(&request.query, "client_reference") {
+            None => Answer::error(400, "client_reference must be given"),
+            Some(reference) => look_up(&mut book, &reference),
+        },
+        ("GET", "/faults") => Answer::json(200, &book.faults),
+        ("PUT", "/faults") => {
+            let read: Result<Faults, _> = serde_json::from_slice(&request.body);
+            match read
+                .map_err(|error| error.to_string())
+                .and_then(|faults| faults.check().map(|()| faults))
+            {
+                Ok(faults) => {
+                    book.faults = faults;
+                    Answer::json(200, &book.faults)
+                }
+                Err(detail) => Answer::error(400, detail),
+            }
+        }
+        ("DELETE", "/faults") => {
+            book.faults = Faults::default();
+            Answer::json(200, &book.faults)
+        }
+        ("GET", "/stats") => Answer::json(200, book.stats()),
+        ("GET", "/livez" | "/readyz" | "/startupz") => Answer::json(200, &serde_json::json!({ "status": "ok" })),
+        (_, "/submit" | "/submissions" | "/faults" | "/stats" | "/livez" | "/readyz" | "/startupz") => {
+            Answer::error(405, "the method is not one of this path")
+        }
+        _ => Answer::error(404, "there is no such path"),
+    }
+}
+
+fn look_up(book: &mut Book, reference: &str) -> Answer {
+    let (seed, nth) = (book.seed(), book.next_lookup(reference));
+    if let Some(met) = book.faults.meet(fault::Group::Lookup, seed, reference, nth) {
+        book.count(met.fault);
+        return Answer::error(500, "the lookup broke down");
+    }
+    Answer::json(200, &book.look_up(reference))
+}
