@@ -1,0 +1,69 @@
+# `make demo` shows what dlock exists for; `make test` checks everything. Neither needs anything set up by hand.
+# `make verify` only reads, `make fix` only writes.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CARGO ?= cargo
+NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
+
+.PHONY: help
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: demo
+demo: ## The main job on the embedded store: paid exactly once under faults, and money lost with the fences off
+	$(CARGO) run --quiet --package dlock -- demo
+
+.PHONY: up
+up: ## Run the whole system on the embedded stores until Ctrl-C
+	$(CARGO) run --quiet --package dlock -- up
+
+.PHONY: build
+build: ## Compile everything, tests included
+	$(CARGO) build --workspace --all-targets
+
+.PHONY: test
+test: verify unit doctest demo readme ## Everything: format, lints, docs, tests, the demo, the README's commands
+
+.PHONY: verify
+verify: format lint docs ## Format, lints and documentation; writes nothing
+
+.PHONY: format
+format: ## Is the code formatted?
+	$(CARGO) fmt --all --check
+
+.PHONY: lint
+lint: ## Clippy, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+.PHONY: docs
+docs: ## Does the documentation build without a warning?
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+.PHONY: unit
+unit: ## All tests of all packages
+ifeq ($(NEXTEST),yes)
+	$(CARGO) nextest run --workspace --no-fail-fast
+else
+	@echo "cargo-nextest is not installed: running the same tests with cargo test, one test binary after the other"
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests --examples
+endif
+
+.PHONY: doctest
+doctest: ## Examples in the documentation, among them those that must not compile
+	$(CARGO) test --workspace --doc --quiet
+
+.PHONY: readme
+readme: ## Run the README's commands as written
+	scripts/check-readme README.md
+
+.PHONY: bench
+bench: ## Throughput and latency of the lock server on the embedded store (release build)
+	$(CARGO) run --quiet --release --package dlock -- bench
+
+.PHONY: fix
+fix: ## Format and apply what clippy can
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
