@@ -1,1 +1,33 @@
-//! What every gateway shares: configuration, problems, probes, metrics, documentation, debug, drain.
+//! What every gateway shares: configuration, problems, extractors, probes, metrics, documentation, debug, drain.
+//!
+//! ```text
+//! socket → frame (id · trace · time-out · problem · metrics · log) → extractors → the component's handler → its actors
+//! ```
+//!
+//! Owns: the one table of settings (C5.2), the shape of a refusal (C3.1), the frame around every request, the routes that
+//! every component has, the life of an HTTP server from listening to drained.
+//! Does not own: any route of a component, any actor, any store; which components exist.
+//! On failure: a request is answered with a problem that says what may have been done; a configuration in doubt, or an
+//! address that cannot be listened on, ends the process at its start with a message that names the cause.
+//!
+//! Logs go to standard output, one JSON object a line, or pretty on a terminal ([`init_logging`]).
+
+mod error_pages;
+mod extract;
+mod gateway;
+mod logging;
+mod metrics;
+mod openapi;
+mod problem;
+mod settings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use extract::{
+    ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, OperatorName, Query, Token, Trace, path_value,
+};
+pub use gateway::{Apps, Drain, Gateway};
+pub use logging::{init_logging, init_logging_to_stderr};
+pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
+pub use problem::ApiError;
+pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};

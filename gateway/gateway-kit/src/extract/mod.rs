@@ -1,0 +1,38 @@
+//! What handlers take from a request. Every refusal is an [`ApiError`] that names the field, header or parameter.
+
+mod decode;
+mod headers;
+mod json;
+mod path;
+mod query;
+
+pub use headers::{ActorName, IdempotencyKey, OperatorName, Token, Trace};
+pub use json::{Json, JsonOrDefault};
+pub use path::{Id, Key, path_value};
+pub use query::Query;
+
+pub(crate) use headers::{request_id, trace_of};
+pub(crate) use json::BodyRead;
+
+use crate::ApiError;
+
+/// The field that a deserialisation error is about, and why it was refused.
+fn refusal(path: &serde_path_to_error::Path, message: &str) -> ApiError {
+    let mut field = path.to_string();
+    if field == "." {
+        field.clear();
+    }
+    // serde names the field of these in its message only: the path ends at the object around it.
+    for about in ["missing field `", "unknown field `", "duplicate field `"] {
+        if let Some((name, _)) = message.strip_prefix(about).and_then(|rest| rest.split_once('`')) {
+            if field != name && !field.ends_with(&format!(".{name}")) {
+                let dot = if field.is_empty() { "" } else { "." };
+                field = format!("{field}{dot}{name}");
+            }
+        }
+    }
+    if field.is_empty() || field == "?" {
+        field = "body".to_owned();
+    }
+    ApiError::invalid(field, message)
+}

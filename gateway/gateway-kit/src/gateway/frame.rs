@@ -1,0 +1,270 @@
+//! What surrounds every request: its id and trace, the time-out, refusals as problems, metrics, the access log.
+//!
+//! On failure: a handler that panics is answered 500 `INTERNAL` and the process goes on; one that takes too long is
+//! dropped at its next await and answered 503, which promises nothing about what was done.
+
+use super::Shared;
+use crate::ApiError;
+use crate::extract::{BodyRead, request_id, trace_of};
+use crate::openapi::Route;
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
+use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::Next;
+use actix_web::web::Data;
+use actix_web::{Error, HttpMessage, ResponseError};
+use actor_kit::TraceContext;
+use futures_util::FutureExt;
+use http_contract::Code;
+use http_contract::problem::PROBLEM_JSON;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tracing::Instrument;
+
+/// The template of the route that was found, in a request's extensions.
+pub(crate) struct Matched(pub(crate) Arc<str>);
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// One request as the access log sees it.
+struct Seen {
+    method: Method,
+    path: String,
+    route: Option<Route>,
+    request_id: String,
+    trace: TraceContext,
+    begun: Duration,
+}
+
+pub(super) async fn frame(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, Error> {
+    let shared = request
+        .app_data::<Data<Shared>>()
+        .expect("every application of a gateway has its state")
+        .clone();
+    let seen = Seen {
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        route: shared.routes.find(request.uri().path()).cloned(),
+        request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
+        trace: trace_of(request.headers(), &shared.host.random),
+        begun: shared.host.clock.mono(),
+    };
+    request.extensions_mut().insert(seen.trace);
+    if let Some(route) = &seen.route {
+        request
+            .extensions_mut()
+            .insert(Matched(Arc::from(route.template.as_str())));
+    }
+    let span = tracing::info_span!("request", trace_id = seen.trace.trace_id_hex());
+    async {
+        let in_flight = shared.metrics.begin();
+        let outcome = answer(&shared, &seen, request, next).await;
+        drop(in_flight);
+        match outcome {
+            Ok((response, code)) => {
+                log(&shared, &seen, response.status(), code);
+                Ok(response)
+            }
+            Err(refusal) => {
+                log(&shared, &seen, refusal.status_code(), Some(refusal.code()));
+                // The request is gone, so this cannot be a response of it; actix writes the error as one.
+                let refusal = refusal.in_trace(seen.trace.trace_id_hex());
+                Err(Error::from(match HeaderValue::from_str(&seen.request_id) {
+                    Ok(id) => refusal.header(REQUEST_ID, id),
+                    Err(_) => refusal,
+                }))
+            }
+        }
+    }
+    .instrument(span)
+    .await
+}
+
+/// The answer and, where it is a refusal, its code.
+async fn answer(
+    shared: &Shared,
+    seen: &Seen,
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<(ServiceResponse<BoxBody>, Option<Code>), ApiError> {
+    if let Some(refusal) = not_served(seen) {
+        let response = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
+        return Ok((request.into_response(response), Some(refusal.code())));
+    }
+    let body_read = BodyArrived::watch(&request);
+    let timeout = shared.timeout(seen);
+    let handled = AssertUnwindSafe(next.call(request)).catch_unwind();
+    let refusal = match tokio::time::timeout(timeout, handled).await {
+        Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
+        Ok(Ok(Err(error))) => refusal_of(&error, seen),
+        Ok(Err(_panic)) => ApiError::new(
+            Code::Internal,
+            "the handler failed; nothing is promised about what was done",
+        ),
+        Err(_elapsed) if body_read.missing() => ApiError::invalid("body", "did not arrive in time"),
+        Err(_elapsed) => ApiError::new(
+            Code::BackendUnavailable,
+            "no answer in time; what was asked for may still be done",
+        )
+        .retry_after(Duration::from_secs(1)),
+    };
+    Err(refusal)
+}
+
+/// A path below `/v1/`, or of the gateway's own, that no document names is not served at all; nor is another method.
+fn not_served(seen: &Seen) -> Option<ApiError> {
+    match &seen.route {
+        Some(route) if route.methods.iter().any(|method| method == seen.method.as_str()) => None,
+        Some(route) => {
+            let allowed = route.methods.join(", ");
+            let refusal = ApiError::new(Code::MethodNotAllowed, format!("{} is not allowed here", seen.method));
+            let refusal = refusal.field("allowed", route.methods.clone());
+            // Method names of a document are tokens, so this is a header value.
+            Some(match HeaderValue::from_str(&allowed) {
+                Ok(value) => refusal.header(ALLOW, value),
+                Err(_) => refusal,
+            })
+        }
+        None if seen.path == "/v1" || seen.path.starts_with("/v1/") => {
+            Some(ApiError::new(Code::NotFound, "no such route"))
+        }
+        None => None,
+    }
+}
+
+/// What a handler answered; a refusal is written anew with the trace's id, a bare error status becomes a problem.
+fn translated(
+    seen: &Seen,
+    response: ServiceResponse<impl MessageBody + 'static>,
+) -> (ServiceResponse<BoxBody>, Option<Code>) {
+    let status = response.status();
+    let refusal = match response.response().error() {
+        Some(error) => Some(refusal_of(error, seen)),
+        None if status.is_client_error() || status.is_server_error() => {
+            let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+            (content_type != Some(PROBLEM_JSON.as_bytes())).then(|| bare(status, String::new()))
+        }
+        None => None,
+    };
+    match refusal {
+        Some(refusal) => {
+            let (request, _) = response.into_parts();
+            let answer = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
+            (ServiceResponse::new(request, answer), Some(refusal.code()))
+        }
+        None => {
+            let (request, answer) = response.into_parts();
+            (
+                ServiceResponse::new(request, finish(seen, answer.map_into_boxed_body())),
+                None,
+            )
+        }
+    }
+}
+
+/// The refusal that an error stands for: ours as it is, one of actix by its status.
+fn refusal_of(error: &Error, seen: &Seen) -> ApiError {
+    if let Some(refusal) = error.as_error::<ApiError>() {
+        return refusal.clone();
+    }
+    let status = error.as_response_error().status_code();
+    if status.is_server_error() {
+        tracing::error!(event = "handler_error", detail = %error, path = seen.path);
+        return bare(status, String::new());
+    }
+    bare(status, error.to_string())
+}
+
+/// A refusal by its status alone.
+fn bare(status: StatusCode, detail: String) -> ApiError {
+    let code = match status.as_u16() {
+        404 => Code::NotFound,
+        405 => Code::MethodNotAllowed,
+        413 => Code::PayloadTooLarge,
+        415 => Code::UnsupportedMediaType,
+        503 => Code::Overloaded,
+        400..500 => Code::InvalidRequest,
+        _ => Code::Internal,
+    };
+    let detail = if detail.is_empty() {
+        code.title().to_owned()
+    } else {
+        detail
+    };
+    ApiError::new(code, detail)
+}
+
+fn finish(seen: &Seen, mut response: actix_web::HttpResponse) -> actix_web::HttpResponse {
+    // Made of visible ASCII, by the caller or by us.
+    if let Ok(value) = HeaderValue::from_str(&seen.request_id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+/// Tells whether a request's body has arrived, after the request itself is gone.
+struct BodyArrived(Option<Arc<AtomicBool>>);
+
+impl BodyArrived {
+    fn watch(request: &ServiceRequest) -> Self {
+        let length = request.headers().get(actix_web::http::header::CONTENT_LENGTH);
+        let expected = length.is_some_and(|length| length != "0")
+            || request
+                .headers()
+                .contains_key(actix_web::http::header::TRANSFER_ENCODING);
+        if !expected {
+            return Self(None);
+        }
+        let arrived = Arc::new(AtomicBool::new(false));
+        request.extensions_mut().insert(BodyRead(Arc::clone(&arrived)));
+        Self(Some(arrived))
+    }
+
+    fn missing(&self) -> bool {
+        self.0.as_ref().is_some_and(|arrived| !arrived.load(Ordering::Relaxed))
+    }
+}
+
+impl Shared {
+    fn timeout(&self, seen: &Seen) -> Duration {
+        let template = seen.route.as_ref().map(|route| route.template.as_str());
+        self.route_timeouts
+            .iter()
+            .find(|(route, _)| Some(route.as_str()) == template)
+            .map_or(self.request_timeout, |(_, timeout)| *timeout)
+    }
+}
+
+/// One line per request. A refusal that C3.2 calls an outcome is one: logged at info, never counted as a server error.
+fn log(shared: &Shared, seen: &Seen, status: StatusCode, code: Option<Code>) {
+    let took = shared.host.clock.mono().saturating_sub(seen.begun);
+    let route = seen.route.as_ref().map_or("unmatched", |route| route.template.as_str());
+    shared.metrics.observe(route, &seen.method, code, took);
+    let outcome = code.map_or("ok", Code::as_str);
+    macro_rules! line {
+        ($level:ident) => {
+            tracing::$level!(
+                event = "request",
+                method = %seen.method,
+                path = seen.path,
+                route,
+                status = status.as_u16(),
+                outcome,
+                request_id = seen.request_id,
+                duration_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            )
+        };
+    }
+    let quiet = matches!(route, "/livez" | "/readyz" | "/startupz" | "/metrics");
+    match status {
+        status if status.is_server_error() => line!(warn),
+        _ if quiet => line!(debug),
+        _ => line!(info),
+    }
+}

@@ -1,0 +1,193 @@
+//! Logs: one JSON object a line on standard output, or pretty on a terminal (C4.1).
+//!
+//! Owns: the shape of a line: `at`, `level`, `component`, `event`, then the event's own fields and those of the spans it
+//! stands in (`trace_id`). Does not own: what is logged; secrets never are (NFR-12).
+//! On failure: a line that cannot be written is lost; logging never stops the process.
+
+use serde_json::{Map, Value};
+use std::fmt;
+use std::io::IsTerminal;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// Starts logging for a component: what `DLOCK_LOG` admits (`info` when unset), to standard output; as JSON unless that
+/// is a terminal. A panic is logged too. A second call changes nothing.
+pub fn init_logging(component: &'static str) {
+    init(component, std::io::stdout().is_terminal(), || {
+        Box::new(std::io::stdout())
+    });
+}
+
+/// As [`init_logging`], to standard error: for the operator's verbs, whose standard output is their result.
+pub fn init_logging_to_stderr(component: &'static str) {
+    init(component, std::io::stderr().is_terminal(), || {
+        Box::new(std::io::stderr())
+    });
+}
+
+fn init(component: &'static str, terminal: bool, to: fn() -> Box<dyn std::io::Write>) {
+    let filter = match std::env::var("DLOCK_LOG") {
+        Ok(text) => EnvFilter::try_new(&text).map_err(|error| format!("DLOCK_LOG is ignored: {error}")),
+        Err(_) => Ok(EnvFilter::new("info")),
+    };
+    let (filter, complaint) = match filter {
+        Ok(filter) => (filter, None),
+        Err(complaint) => (EnvFilter::new("info"), Some(complaint)),
+    };
+    let registry = tracing_subscriber::registry().with(filter);
+    let started = if terminal {
+        registry
+            .with(tracing_subscriber::fmt::layer().with_writer(to))
+            .try_init()
+    } else {
+        registry.with(JsonLines { component, to }).try_init()
+    };
+    if started.is_err() {
+        return;
+    }
+    if let Some(complaint) = complaint {
+        tracing::warn!(event = "log_filter_invalid", detail = complaint);
+    }
+    std::panic::set_hook(Box::new(|panic| {
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_default();
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(event = "panic", detail = text, place);
+    }));
+}
+
+struct JsonLines {
+    component: &'static str,
+    to: fn() -> Box<dyn std::io::Write>,
+}
+
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl JsonLines {
+    fn line(&self, level: &str, target: &str, spans: Map<String, Value>, event: Map<String, Value>) -> String {
+        let mut line = Map::new();
+        let mut at = String::new();
+        // The time of a log line is for humans; nothing is decided by it.
+        let _ = SystemTime.format_time(&mut Writer::new(&mut at));
+        line.insert("at".to_owned(), at.into());
+        line.insert("level".to_owned(), level.to_ascii_lowercase().into());
+        line.insert("component".to_owned(), self.component.into());
+        // Ours name their event; what a library says is a message.
+        line.insert("event".to_owned(), "log".into());
+        line.extend(spans);
+        line.extend(event);
+        line.insert("target".to_owned(), target.into());
+        let mut text = Value::Object(line).to_string();
+        text.push('\n');
+        text
+    }
+}
+
+impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for JsonLines {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        if let Some(span) = context.span(id) {
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+                values.record(fields);
+            }
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut spans = Map::new();
+        for span in context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(tracing_subscriber::registry::Scope::from_root)
+        {
+            if let Some(fields) = span.extensions().get::<Fields>() {
+                spans.extend(fields.0.clone());
+            }
+        }
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let line = self.line(
+            event.metadata().level().as_str(),
+            event.metadata().target(),
+            spans,
+            fields.0,
+        );
+        // One write per line, so that lines of several threads do not mix.
+        let _ = (self.to)().write_all(line.as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_one_json_object_with_the_contracts_fields() {
+        let layer = JsonLines {
+            component: "lock-server",
+            to: || Box::new(std::io::sink()),
+        };
+        let fields = |json: Value| json.as_object().unwrap().clone();
+        let line = layer.line(
+            "INFO",
+            "gateway_kit",
+            fields(serde_json::json!({"trace_id": "ab"})),
+            fields(serde_json::json!({"event": "listening", "addr": "127.0.0.1:1\n"})),
+        );
+        assert_eq!(line.matches('\n').count(), 1);
+        let line: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(
+            (line["component"].as_str(), line["event"].as_str()),
+            (Some("lock-server"), Some("listening"))
+        );
+        assert_eq!(
+            (line["trace_id"].as_str(), line["level"].as_str()),
+            (Some("ab"), Some("info"))
+        );
+        assert!(line["at"].as_str().unwrap().len() > 10);
+    }
+}
