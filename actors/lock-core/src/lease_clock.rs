@@ -1,0 +1,1442 @@
+//! The supervisor of a replica: it starts leases and sessions, mints through the store, ends what is due.
+//!
+//! | | |
+//! |---|---|
+//! | owns | the lease and session actors; the lanes in which requests become batches; the sweep of what is due; the chores (tombstones, seals, gauges); who watches |
+//! | does not own | any grant, token or expiry: the store decides each, by its own clock, in the statement that depends on it |
+//! | on failure | a restart forgets queues and lanes and stops all children; whoever waited is told that the outcome is unknown. Nothing durable is lost, because nothing durable is here |
+//! | messages | one per verb of C3.3; `Flush`/`Done` per lane; [`ExpireDue`], [`Chore`], [`Listen`] |
+//!
+//! ```text
+//! request → lane ─Flush (behind what the mailbox holds)→ one store call per kind at a time → Done → replies, wake-ups
+//! ```
+//!
+//! Deliberately absent: a timer that delays a request to make a batch larger; a cache that answers for the store.
+
+use crate::answers::{Acquired, Refusal};
+use crate::config::Config;
+use crate::lane::Lane;
+use crate::lease::{
+    Acquire, DrainQueue, KeyFreed, KeyRenewed, LeaseActor, LookedUp, Minted, SessionEnded, Tick, Undone,
+};
+use crate::metrics::Metrics;
+use crate::session::{Ended, Heard, SessionActor, Waits};
+use crate::watches::Watches;
+use actor_kit::{Ask, Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
+use host_kit::{Faults, fault_point};
+use lock_api::{
+    AcquireOutcome, AcquireRequest, EventKind, EventQuery, ExpiredGrant, ExpiryReport, FencingToken, Heartbeat,
+    HeartbeatOutcome, KeyState, LockEvent, LockKey, LockStore, OpenSession, ReleaseOutcome, ReleaseRequest,
+    RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, SessionId, SessionView, StoreError,
+    StoreFuture,
+};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+// ---- messages from the gateway, named by the contract's verbs ----
+
+macro_rules! ask {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } -> $answer:ty, $text:literal $(, always: $always:literal)?;)*) => {$(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name { $(pub(crate) $field: $type),* }
+        impl Ask for $name {
+            type Answer = $answer;
+            const NAME: &'static str = $text;
+            $(const ALWAYS_HANDLED: bool = $always;)?
+        }
+    )*};
+}
+
+ask! {
+    /// L1.
+    Open { request: OpenSession } -> Result<SessionView, Refusal>, "OpenSession";
+    /// L2.
+    Beat { request: Heartbeat } -> Result<HeartbeatOutcome, Refusal>, "Heartbeat";
+    /// L3. Whoever asked: the session is closed.
+    Close { id: SessionId } -> Result<Vec<ExpiredGrant>, Refusal>, "CloseSession", always: true;
+    /// L5.
+    Renew { request: RenewRequest } -> Result<RenewOutcome, Refusal>, "Renew";
+    /// L6. A release whose caller has gone is still a release.
+    Release { request: ReleaseRequest } -> Result<ReleaseOutcome, Refusal>, "Release", always: true;
+    /// L8. A break-glass action is not forgotten because its operator's connection broke.
+    ForceRevoke { request: RevokeRequest } -> Result<RevokeOutcome, Refusal>, "ForceRevoke", always: true;
+    /// L7.
+    Inspect { key: LockKey } -> Result<(KeyState, u32), Refusal>, "Inspect";
+    /// How many wait for each of these keys here.
+    CountWaiters { keys: Vec<LockKey> } -> Vec<u32>, "CountWaiters";
+    /// L7: the events of a key from now on.
+    Subscribe { key: LockKey } -> Result<mpsc::Receiver<LockEvent>, Refusal>, "Subscribe";
+    /// A caller that waited at this key has gone.
+    CallerGone { key: LockKey } -> (), "CallerGone";
+    /// The replica stops: nobody waits any more.
+    Drain {} -> (), "Drain";
+
+    // ---- messages from the children ----
+
+    /// The session of this acquire is alive.
+    Vetted { message: Acquire, reply: Reply<Result<Acquired, Refusal>> } -> (), "Vetted";
+    /// A lease wants its head's request granted.
+    Mint { request: AcquireRequest } -> (), "Mint";
+    /// A lease wants to know who holds its key.
+    LookUp { key: LockKey } -> (), "LookUp";
+    /// A grant that nobody wants is given back.
+    Unwanted { request: ReleaseRequest } -> (), "Unwanted";
+    /// The same, and the key's lease waits for it.
+    UnwantedThenTell { request: ReleaseRequest } -> (), "UnwantedThenTell";
+    /// A session begins or ceases to wait at a key.
+    WaitChanged { key: LockKey, session: SessionId, begins: bool, waiters: u32 } -> (), "WaitChanged";
+    /// A session is over; it waited at these keys.
+    SessionOver { id: SessionId, keys: Vec<LockKey> } -> (), "SessionOver";
+    /// A session actor has stopped.
+    SessionGone { id: SessionId } -> (), "SessionGone";
+    /// A lease actor has stopped.
+    LeaseGone { key: LockKey } -> (), "LeaseGone";
+
+    // ---- messages to itself ----
+
+    /// Something may be due.
+    ExpireDue {} -> (), "ExpireDue";
+    /// The sweep's report.
+    Swept { report: Result<ExpiryReport, StoreError>, took: Duration } -> (), "Swept";
+    /// The revoke's outcome.
+    RevokeDone { key: LockKey, outcome: Result<RevokeOutcome, StoreError>, reply: Reply<Result<RevokeOutcome, Refusal>> } -> (), "RevokeDone";
+    /// A grant could not be given back yet.
+    UnwantedAgain { request: ReleaseRequest, tries: u32 } -> (), "UnwantedAgain";
+    /// The event log is to be read.
+    Listen {} -> (), "Listen";
+    /// The event log was read.
+    Listened { news: Result<News, StoreError> } -> (), "Listened";
+    /// A chore is due.
+    ChoreDue { chore: Chore } -> (), "ChoreDue";
+    /// A chore is done.
+    ChoreDone { chore: Chore, result: ChoreResult } -> (), "ChoreDone";
+}
+
+/// What the event log had.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Where listening begins.
+    From(u64),
+    /// New events, perhaps none.
+    Events(Vec<LockEvent>),
+}
+
+/// Work beside the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Chore {
+    PurgeTombstones,
+    Seal,
+    DropSealed,
+    Count,
+}
+
+#[derive(Debug)]
+pub(crate) enum ChoreResult {
+    /// There is more to do at once.
+    More,
+    /// Done until next time.
+    Done,
+    /// Live sessions and held keys.
+    Counted { sessions: i64, held: i64, took: Duration },
+    Failed(StoreError),
+}
+
+// ---- lanes ----
+
+/// A kind of store call that takes many requests.
+trait Kind: Sized + 'static {
+    type Request: Send + 'static;
+    type Outcome: Send + 'static;
+    /// Who is told.
+    type For: Send + 'static;
+    const OP: &'static str;
+    const FLUSH: &'static str;
+    const DONE: &'static str;
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>>;
+    fn call(store: &dyn LockStore, batch: Vec<Self::Request>, within: Duration) -> StoreFuture<'_, Vec<Self::Outcome>>;
+    fn before(faults: &Faults);
+    fn after(faults: &Faults);
+    fn apply(
+        clock: &mut LeaseClock,
+        whom: Self::For,
+        outcome: Result<Self::Outcome, StoreError>,
+        turn: &Turn,
+        cx: &mut Cx<'_, LeaseClock>,
+    );
+    fn refuse(whom: Self::For, why: Refusal);
+}
+
+/// One request in its lane.
+struct Item<K: Kind> {
+    request: K::Request,
+    whom: K::For,
+    trace: TraceContext,
+}
+
+/// When the call began, and whose trace an answer belongs to.
+struct Turn {
+    started: Duration,
+    trace: TraceContext,
+}
+
+struct Flush<K>(PhantomData<fn() -> K>);
+
+impl<K: Kind> Ask for Flush<K> {
+    type Answer = ();
+    const NAME: &'static str = K::FLUSH;
+}
+
+struct Done<K: Kind> {
+    whom: Vec<(K::For, TraceContext)>,
+    outcome: Result<Vec<K::Outcome>, StoreError>,
+    started: Duration,
+    took: Duration,
+}
+
+impl<K: Kind> Ask for Done<K> {
+    type Answer = ();
+    const NAME: &'static str = K::DONE;
+}
+
+/// The owner of a lane's items and of everything else here.
+pub struct LeaseClock {
+    store: Arc<dyn LockStore>,
+    config: Arc<Config>,
+    metrics: Metrics,
+    leases: BTreeMap<LockKey, Lease>,
+    sessions: BTreeMap<SessionId, Handle<SessionActor>>,
+    opening: Lane<Item<Opening>>,
+    beating: Lane<Item<Beating>>,
+    closing: Lane<Item<Closing>>,
+    minting: Lane<Item<Minting>>,
+    renewing: Lane<Item<Renewing>>,
+    releasing: Lane<Item<Releasing>>,
+    inspecting: Lane<Item<Inspecting>>,
+    /// The pending sweep: when, and its timer.
+    sweep: Option<(Duration, TimerHandle)>,
+    sweeping: bool,
+    last_sweep: Duration,
+    watches: Watches,
+    /// Subscriptions that are answered once it is known from where listening goes on.
+    subscribing: Vec<(LockKey, Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>)>,
+    /// The last event heard; none while nobody needs to be told.
+    cursor: Option<u64>,
+    listening: bool,
+    /// How many wait at all keys together.
+    waiting: u64,
+    held: i64,
+    live: i64,
+    draining: bool,
+}
+
+struct Lease {
+    handle: Handle<LeaseActor>,
+    waiters: u32,
+}
+
+impl LeaseClock {
+    pub(crate) fn new(store: Arc<dyn LockStore>, config: Arc<Config>, metrics: Metrics) -> Self {
+        let bound = config.lane_max;
+        Self {
+            store,
+            config,
+            metrics,
+            leases: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            opening: Lane::new(bound),
+            beating: Lane::new(bound),
+            closing: Lane::new(bound),
+            minting: Lane::new(bound),
+            renewing: Lane::new(bound),
+            releasing: Lane::new(bound),
+            inspecting: Lane::new(bound),
+            sweep: None,
+            sweeping: false,
+            last_sweep: Duration::ZERO,
+            watches: Watches::default(),
+            subscribing: Vec::new(),
+            cursor: None,
+            listening: false,
+            waiting: 0,
+            held: 0,
+            live: 0,
+            draining: false,
+        }
+    }
+
+    fn enqueue<K: Kind>(&mut self, request: K::Request, whom: K::For, cx: &mut Cx<'_, Self>)
+    where
+        Self: Receive<Flush<K>>,
+    {
+        let trace = *cx.trace();
+        match K::lane(self).push(Item { request, whom, trace }) {
+            Ok(true) => cx.notify(Flush::<K>(PhantomData)),
+            Ok(false) => {}
+            Err(item) => K::refuse(item.whom, Refusal::Overloaded("requests for the store")),
+        }
+    }
+
+    fn enqueue_surely<K: Kind>(&mut self, request: K::Request, whom: K::For, cx: &mut Cx<'_, Self>)
+    where
+        Self: Receive<Flush<K>>,
+    {
+        let trace = *cx.trace();
+        if K::lane(self).push_surely(Item { request, whom, trace }) {
+            cx.notify(Flush::<K>(PhantomData));
+        }
+    }
+
+    fn flush<K: Kind>(&mut self, cx: &mut Cx<'_, Self>)
+    where
+        Self: Receive<Done<K>>,
+    {
+        let batch_max = self.config.batch_max;
+        let Some(items) = K::lane(self).begin(batch_max) else {
+            return;
+        };
+        let mut requests = Vec::with_capacity(items.len());
+        let mut whom = Vec::with_capacity(items.len());
+        for item in items {
+            requests.push(item.request);
+            whom.push((item.whom, item.trace));
+        }
+        let (store, within) = (self.store.clone(), self.config.store_timeout);
+        let (faults, clock) = (cx.host().faults.clone(), cx.clock().clone());
+        let started = clock.mono();
+        cx.pipe(
+            async move {
+                K::before(&faults);
+                let outcome = K::call(&*store, requests, within).await;
+                (outcome, clock.mono().saturating_sub(started))
+            },
+            move |(outcome, took)| Done::<K> {
+                whom,
+                outcome,
+                started,
+                took,
+            },
+        );
+    }
+
+    fn done<K: Kind>(&mut self, done: Done<K>, cx: &mut Cx<'_, Self>)
+    where
+        Self: Receive<Done<K>>,
+    {
+        K::after(&cx.host().faults.clone());
+        self.metrics.store_call(K::OP, done.whom.len(), done.took);
+        let more = K::lane(self).end();
+        if more {
+            // What came meanwhile is on its way to the store before the answers are given out.
+            self.flush::<K>(cx);
+        }
+        match done.outcome {
+            Ok(outcomes) => {
+                let mut outcomes = outcomes.into_iter();
+                for (whom, trace) in done.whom {
+                    let outcome = outcomes.next().ok_or_else(|| StoreError::Unknown {
+                        detail: "the store answered fewer items than it was asked".into(),
+                    });
+                    let turn = Turn {
+                        started: done.started,
+                        trace,
+                    };
+                    K::apply(self, whom, outcome, &turn, cx);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(event = "store_call_failed", op = K::OP, %error);
+                for (whom, trace) in done.whom {
+                    let turn = Turn {
+                        started: done.started,
+                        trace,
+                    };
+                    K::apply(self, whom, Err(error.clone()), &turn, cx);
+                }
+            }
+        }
+    }
+
+    // ---- children ----
+
+    fn lease(&mut self, key: &LockKey, cx: &mut Cx<'_, Self>) -> Result<Handle<LeaseActor>, Refusal> {
+        if let Some(lease) = self.leases.get(key)
+            && lease.handle.is_alive()
+        {
+            return Ok(lease.handle.clone());
+        }
+        if self.leases.len() >= self.config.leases_max {
+            return Err(Refusal::Overloaded("live keys at this replica"));
+        }
+        let (clock, config, of) = (cx.myself(), self.config.clone(), key.clone());
+        let handle = cx.spawn_child(&format!("lease/{}", path_segment(key.as_str())), move || {
+            LeaseActor::new(of.clone(), clock.clone(), &config)
+        });
+        let lease = Lease {
+            handle: handle.clone(),
+            waiters: 0,
+        };
+        if let Some(old) = self.leases.insert(key.clone(), lease) {
+            self.waiting = self.waiting.saturating_sub(u64::from(old.waiters));
+        }
+        Ok(handle)
+    }
+
+    fn session(&mut self, id: &SessionId, cx: &mut Cx<'_, Self>) -> Result<Handle<SessionActor>, Refusal> {
+        if let Some(handle) = self.sessions.get(id)
+            && handle.is_alive()
+        {
+            return Ok(handle.clone());
+        }
+        if self.sessions.len() >= self.config.sessions_max {
+            return Err(Refusal::Overloaded("live sessions at this replica"));
+        }
+        let (clock, store, config, of) = (cx.myself(), self.store.clone(), self.config.clone(), id.clone());
+        let handle = cx.spawn_child(&format!("session/{}", path_segment(id.as_str())), move || {
+            SessionActor::new(
+                of.clone(),
+                clock.clone(),
+                store.clone(),
+                config.store_timeout,
+                config.linger,
+            )
+        });
+        self.sessions.insert(id.clone(), handle.clone());
+        Ok(handle)
+    }
+
+    fn pass_on(
+        &mut self,
+        mut message: Acquire,
+        mut reply: Reply<Result<Acquired, Refusal>>,
+        cx: &mut Cx<'_, Self>,
+    ) {
+        if self.draining {
+            message.wait = Duration::ZERO;
+        }
+        // Twice: a lease that stopped on its own a moment ago gives both back, and a new one takes them.
+        for _ in 0..2 {
+            let lease = match self.lease(&message.request.key, cx) {
+                Ok(lease) => lease,
+                Err(refusal) => return reply.send(Err(refusal)),
+            };
+            match lease.send_with(message, reply, cx.trace()) {
+                Ok(()) => return,
+                Err(unsent) => {
+                    let Unsent {
+                        why,
+                        message: back,
+                        reply: asker,
+                    } = *unsent;
+                    (message, reply) = (back, asker);
+                    if why == actor_kit::AskError::Overloaded {
+                        break;
+                    }
+                }
+            }
+        }
+        reply.send(Err(Refusal::Overloaded("requests for this key")));
+    }
+
+    fn key_freed(&mut self, key: &LockKey, token: FencingToken, trace: &TraceContext) {
+        if let Some(lease) = self.leases.get(key) {
+            lease.handle.tell_surely(KeyFreed { token }, trace);
+        }
+    }
+
+    fn session_ended(&mut self, id: &SessionId, trace: &TraceContext) {
+        if let Some(session) = self.sessions.remove(id) {
+            self.live -= 1;
+            session.tell_surely(Ended, trace);
+        }
+    }
+
+    fn grants_ended(&mut self, grants: &[ExpiredGrant], trace: &TraceContext) {
+        for grant in grants {
+            self.held -= 1;
+            self.key_freed(&grant.key, grant.token, trace);
+        }
+        self.show_gauges();
+    }
+
+    fn show_gauges(&mut self) {
+        self.held = self.held.max(0);
+        self.live = self.live.max(0);
+        self.metrics.held.set(self.held);
+        self.metrics.sessions.set(self.live);
+    }
+
+    // ---- what is due ----
+
+    /// Sees to it that a sweep runs at `at`, but not more often than the interval allows.
+    fn plan_sweep(&mut self, at: Duration, cx: &mut Cx<'_, Self>) {
+        if self.sweeping {
+            return; // its report plans the next one
+        }
+        let at = at.max(self.last_sweep + self.config.expiry_interval);
+        if self.sweep.as_ref().is_some_and(|(planned, _)| *planned <= at) {
+            return;
+        }
+        if let Some((_, timer)) = self.sweep.take() {
+            timer.cancel();
+        }
+        let after = at.saturating_sub(cx.clock().mono());
+        self.sweep = Some((at, cx.notify_later(ExpireDue {}, after)));
+    }
+
+    fn begin_sweep(&mut self, cx: &mut Cx<'_, Self>) {
+        if let Some((_, timer)) = self.sweep.take() {
+            timer.cancel();
+        }
+        self.sweeping = true;
+        let (store, within, limit) = (self.store.clone(), self.config.store_timeout, self.config.expiry_limit);
+        let (faults, clock) = (cx.host().faults.clone(), cx.clock().clone());
+        cx.pipe(
+            async move {
+                let began = clock.mono();
+                fault_point!(faults, "lock_server.before_expire");
+                let report = store.expire_due(limit, within).await;
+                (report, clock.mono().saturating_sub(began))
+            },
+            |(report, took)| Swept { report, took },
+        );
+    }
+
+    // ---- listening ----
+
+    fn somebody_listens(&self) -> bool {
+        self.waiting > 0 || self.watches.len() > 0 || !self.subscribing.is_empty()
+    }
+
+    fn listen(&mut self, cx: &mut Cx<'_, Self>) {
+        if self.listening || !self.somebody_listens() {
+            return;
+        }
+        self.listening = true;
+        let (store, within, cursor) = (self.store.clone(), self.config.wake_safety, self.cursor);
+        let timeout = self.config.store_timeout;
+        cx.pipe(
+            async move {
+                let Some(cursor) = cursor else {
+                    return store.changed_since(0, Duration::from_millis(5)).await.map(News::From);
+                };
+                let last = store.changed_since(cursor, within).await?;
+                if last <= cursor {
+                    return Ok(News::Events(Vec::new()));
+                }
+                let query = EventQuery {
+                    key: None,
+                    after: cursor,
+                    limit: 1_000,
+                };
+                store.events(query, timeout).await.map(News::Events)
+            },
+            |news| Listened { news },
+        );
+    }
+
+    fn hear(&mut self, event: &LockEvent, trace: &TraceContext) {
+        self.watches.deliver(event);
+        match event.kind {
+            // Our own releases come back here as well; a lease knows an old token when it sees one.
+            EventKind::Released | EventKind::Expired | EventKind::Revoked => {
+                if let (Some(key), Some(token)) = (&event.lock_key, event.token) {
+                    self.key_freed(key, token, trace);
+                }
+            }
+            EventKind::SessionClosed | EventKind::SessionExpired => {
+                if let Some(id) = &event.session_id {
+                    self.session_ended(id, trace);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn interval(&self, chore: Chore) -> Duration {
+        match chore {
+            Chore::PurgeTombstones => self.config.purge_interval,
+            Chore::Seal => self.config.seal_interval,
+            Chore::DropSealed => Duration::from_secs(60 * 60),
+            Chore::Count => self.config.count_interval,
+        }
+    }
+}
+
+/// A key or id as one segment of an actor's path: everything but plain characters as `%XX`.
+fn path_segment(text: &str) -> String {
+    let mut segment = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-') {
+            segment.push(char::from(byte));
+        } else {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}
+
+impl Behaviour for LeaseClock {
+    const KIND: &'static str = "lease_clock";
+    const MAILBOX_CAPACITY: usize = 32_768;
+
+    fn started(&mut self, cx: &mut Cx<'_, Self>) {
+        cx.notify(ExpireDue {});
+        cx.notify(ChoreDue { chore: Chore::Count });
+        for chore in [Chore::PurgeTombstones, Chore::Seal, Chore::DropSealed] {
+            cx.notify_later(ChoreDue { chore }, self.interval(chore));
+        }
+    }
+
+    fn observe(&self) -> serde_json::Value {
+        json!({
+            "leases": self.leases.len(),
+            "sessions": self.sessions.len(),
+            "waiting": self.waiting,
+            "watches": self.watches.len(),
+            "queued": {
+                "open": self.opening.len(),
+                "heartbeat": self.beating.len(),
+                "close": self.closing.len(),
+                "acquire": self.minting.len(),
+                "renew": self.renewing.len(),
+                "release": self.releasing.len(),
+                "inspect": self.inspecting.len(),
+            },
+            "sweeping": self.sweeping,
+            "draining": self.draining,
+        })
+    }
+}
+
+impl<K: Kind> Receive<Flush<K>> for LeaseClock {
+    fn receive(&mut self, _: Flush<K>, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.flush::<K>(cx);
+    }
+}
+
+impl<K: Kind> Receive<Done<K>> for LeaseClock {
+    fn receive(&mut self, done: Done<K>, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.done::<K>(done, cx);
+    }
+}
+
+// ---- the kinds ----
+
+macro_rules! faults {
+    ($before:literal, $after:literal) => {
+        fn before(faults: &Faults) {
+            fault_point!(faults, $before);
+        }
+
+        fn after(faults: &Faults) {
+            fault_point!(faults, $after);
+        }
+    };
+}
+
+/// L1.
+struct Opening;
+
+impl Kind for Opening {
+    type Request = OpenSession;
+    type Outcome = SessionView;
+    type For = Reply<Result<SessionView, Refusal>>;
+    const OP: &'static str = "open";
+    const FLUSH: &'static str = "FlushOpens";
+    const DONE: &'static str = "OpensDone";
+    faults!("lock_server.before_open", "lock_server.after_open");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.opening
+    }
+
+    fn call(store: &dyn LockStore, batch: Vec<OpenSession>, within: Duration) -> StoreFuture<'_, Vec<SessionView>> {
+        store.open(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        whom: Self::For,
+        outcome: Result<SessionView, StoreError>,
+        turn: &Turn,
+        cx: &mut Cx<'_, LeaseClock>,
+    ) {
+        if let Ok(view) = &outcome {
+            clock.live += 1;
+            clock.show_gauges();
+            if let Ok(session) = clock.session(&view.session_id, cx) {
+                let expires_in = view.expires_in;
+                session.tell_surely(Heard { expires_in }, &turn.trace);
+            }
+            clock.plan_sweep(cx.clock().mono() + view.expires_in, cx);
+        }
+        whom.send(outcome.map_err(Refusal::Store));
+    }
+
+    fn refuse(whom: Self::For, why: Refusal) {
+        whom.send(Err(why));
+    }
+}
+
+/// L2.
+struct Beating;
+
+impl Kind for Beating {
+    type Request = Heartbeat;
+    type Outcome = HeartbeatOutcome;
+    type For = (SessionId, Reply<Result<HeartbeatOutcome, Refusal>>);
+    const OP: &'static str = "heartbeat";
+    const FLUSH: &'static str = "FlushHeartbeats";
+    const DONE: &'static str = "HeartbeatsDone";
+    faults!("lock_server.before_heartbeat", "lock_server.after_heartbeat");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.beating
+    }
+
+    fn call(store: &dyn LockStore, batch: Vec<Heartbeat>, within: Duration) -> StoreFuture<'_, Vec<HeartbeatOutcome>> {
+        store.heartbeat(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        (id, reply): Self::For,
+        outcome: Result<HeartbeatOutcome, StoreError>,
+        turn: &Turn,
+        _: &mut Cx<'_, LeaseClock>,
+    ) {
+        match &outcome {
+            Ok(HeartbeatOutcome::Alive { expires_in, .. }) => {
+                if let Some(session) = clock.sessions.get(&id) {
+                    let expires_in = *expires_in;
+                    session.tell_surely(Heard { expires_in }, &turn.trace);
+                }
+            }
+            Ok(HeartbeatOutcome::SessionNotFound) => {
+                clock.session_ended(&id, &turn.trace);
+                clock.show_gauges();
+            }
+            Ok(HeartbeatOutcome::WitnessRefused { .. }) | Err(_) => {}
+        }
+        reply.send(outcome.map_err(Refusal::Store));
+    }
+
+    fn refuse((_, reply): Self::For, why: Refusal) {
+        reply.send(Err(why));
+    }
+}
+
+/// L3.
+struct Closing;
+
+impl Kind for Closing {
+    type Request = SessionId;
+    type Outcome = Vec<ExpiredGrant>;
+    type For = (SessionId, Reply<Result<Vec<ExpiredGrant>, Refusal>>);
+    const OP: &'static str = "close";
+    const FLUSH: &'static str = "FlushCloses";
+    const DONE: &'static str = "ClosesDone";
+    faults!("lock_server.before_close", "lock_server.after_close");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.closing
+    }
+
+    fn call(store: &dyn LockStore, batch: Vec<SessionId>, within: Duration) -> StoreFuture<'_, Vec<Vec<ExpiredGrant>>> {
+        store.close(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        (id, reply): Self::For,
+        outcome: Result<Vec<ExpiredGrant>, StoreError>,
+        turn: &Turn,
+        _: &mut Cx<'_, LeaseClock>,
+    ) {
+        if let Ok(released) = &outcome {
+            // First the session, so that none of its own waiters is woken for what it held.
+            clock.session_ended(&id, &turn.trace);
+            clock.grants_ended(released, &turn.trace);
+        }
+        reply.send(outcome.map_err(Refusal::Store));
+    }
+
+    fn refuse((_, reply): Self::For, why: Refusal) {
+        reply.send(Err(why));
+    }
+}
+
+/// L4.
+struct Minting;
+
+impl Kind for Minting {
+    type Request = AcquireRequest;
+    type Outcome = AcquireOutcome;
+    type For = (LockKey, SessionId, RequestId);
+    const OP: &'static str = "acquire";
+    const FLUSH: &'static str = "FlushAcquires";
+    const DONE: &'static str = "AcquiresDone";
+    faults!("lock_server.before_grant", "lock_server.after_grant");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.minting
+    }
+
+    fn call(
+        store: &dyn LockStore,
+        batch: Vec<AcquireRequest>,
+        within: Duration,
+    ) -> StoreFuture<'_, Vec<AcquireOutcome>> {
+        store.acquire(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        (key, session, request): Self::For,
+        outcome: Result<AcquireOutcome, StoreError>,
+        turn: &Turn,
+        cx: &mut Cx<'_, LeaseClock>,
+    ) {
+        match &outcome {
+            Ok(AcquireOutcome::Granted { grant, replayed }) => {
+                if !replayed {
+                    clock.held += 1;
+                    clock.show_gauges();
+                }
+                clock.plan_sweep(cx.clock().mono() + grant.expires_in, cx);
+            }
+            Ok(AcquireOutcome::SessionNotFound) => {
+                clock.session_ended(&session, &turn.trace);
+                clock.show_gauges();
+            }
+            _ => {}
+        }
+        if let Some(lease) = clock.leases.get(&key) {
+            let minted = Minted {
+                of: (session, request),
+                outcome,
+                started: turn.started,
+            };
+            lease.handle.tell_surely(minted, &turn.trace);
+        }
+    }
+
+    fn refuse(_: Self::For, _: Refusal) {
+        // A lease has one attempt under way and its mint is never refused (see the lane's use).
+    }
+}
+
+/// L5.
+struct Renewing;
+
+impl Kind for Renewing {
+    type Request = RenewRequest;
+    type Outcome = RenewOutcome;
+    type For = Reply<Result<RenewOutcome, Refusal>>;
+    const OP: &'static str = "renew";
+    const FLUSH: &'static str = "FlushRenews";
+    const DONE: &'static str = "RenewsDone";
+    faults!("lock_server.before_renew", "lock_server.after_renew");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.renewing
+    }
+
+    fn call(store: &dyn LockStore, batch: Vec<RenewRequest>, within: Duration) -> StoreFuture<'_, Vec<RenewOutcome>> {
+        store.renew(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        whom: Self::For,
+        outcome: Result<RenewOutcome, StoreError>,
+        turn: &Turn,
+        cx: &mut Cx<'_, LeaseClock>,
+    ) {
+        if let Ok(RenewOutcome::Renewed(grant)) = &outcome {
+            // A renew may also shorten the lease.
+            clock.plan_sweep(cx.clock().mono() + grant.expires_in, cx);
+            if let Some(lease) = clock.leases.get(&grant.key) {
+                let renewed = KeyRenewed {
+                    token: grant.token,
+                    expires_in: grant.expires_in,
+                };
+                lease.handle.tell_surely(renewed, &turn.trace);
+            }
+        }
+        whom.send(outcome.map_err(Refusal::Store));
+    }
+
+    fn refuse(whom: Self::For, why: Refusal) {
+        whom.send(Err(why));
+    }
+}
+
+/// L6, and grants that nobody wants.
+struct Releasing;
+
+enum Releaser {
+    Caller(Reply<Result<ReleaseOutcome, Refusal>>),
+    /// The key's lease, which holds an answer back until the grant is given back.
+    Lease,
+    /// Nobody; tried so many times.
+    Nobody(u32),
+}
+
+/// How often giving back a grant that nobody wants is tried before it is left to its TTL.
+const UNWANTED_TRIES_MAX: u32 = 5;
+
+impl Kind for Releasing {
+    type Request = ReleaseRequest;
+    type Outcome = ReleaseOutcome;
+    type For = (ReleaseRequest, Releaser);
+    const OP: &'static str = "release";
+    const FLUSH: &'static str = "FlushReleases";
+    const DONE: &'static str = "ReleasesDone";
+    faults!("lock_server.before_release", "lock_server.after_release");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.releasing
+    }
+
+    fn call(
+        store: &dyn LockStore,
+        batch: Vec<ReleaseRequest>,
+        within: Duration,
+    ) -> StoreFuture<'_, Vec<ReleaseOutcome>> {
+        store.release(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        (request, releaser): Self::For,
+        outcome: Result<ReleaseOutcome, StoreError>,
+        turn: &Turn,
+        cx: &mut Cx<'_, LeaseClock>,
+    ) {
+        let certainly = outcome.is_ok();
+        if outcome == Ok(ReleaseOutcome::Released) {
+            clock.held -= 1;
+            clock.show_gauges();
+            clock.key_freed(&request.key, request.token, &turn.trace);
+        }
+        match releaser {
+            Releaser::Caller(reply) => reply.send(outcome.map_err(Refusal::Store)),
+            Releaser::Lease => {
+                if let Some(lease) = clock.leases.get(&request.key) {
+                    lease.handle.tell_surely(Undone { certainly }, &turn.trace);
+                }
+            }
+            Releaser::Nobody(tries) => {
+                if !certainly && tries < UNWANTED_TRIES_MAX {
+                    let again = UnwantedAgain {
+                        request,
+                        tries: tries + 1,
+                    };
+                    cx.notify_later(again, Duration::from_millis(500));
+                }
+            }
+        }
+    }
+
+    fn refuse((_, releaser): Self::For, why: Refusal) {
+        if let Releaser::Caller(reply) = releaser {
+            reply.send(Err(why));
+        }
+    }
+}
+
+/// L7, and look-ups after an unknown answer.
+struct Inspecting;
+
+enum Inspector {
+    Caller(Reply<Result<(KeyState, u32), Refusal>>),
+    Lease,
+}
+
+impl Kind for Inspecting {
+    type Request = LockKey;
+    type Outcome = KeyState;
+    type For = (LockKey, Inspector);
+    const OP: &'static str = "inspect";
+    const FLUSH: &'static str = "FlushInspects";
+    const DONE: &'static str = "InspectsDone";
+    faults!("lock_server.before_inspect", "lock_server.after_inspect");
+
+    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
+        &mut clock.inspecting
+    }
+
+    fn call(store: &dyn LockStore, batch: Vec<LockKey>, within: Duration) -> StoreFuture<'_, Vec<KeyState>> {
+        store.inspect(batch, within)
+    }
+
+    fn apply(
+        clock: &mut LeaseClock,
+        (key, inspector): Self::For,
+        outcome: Result<KeyState, StoreError>,
+        turn: &Turn,
+        _: &mut Cx<'_, LeaseClock>,
+    ) {
+        let lease = clock.leases.get(&key);
+        match inspector {
+            Inspector::Caller(reply) => {
+                let waiters = lease.map_or(0, |lease| lease.waiters);
+                reply.send(outcome.map(|state| (state, waiters)).map_err(Refusal::Store));
+            }
+            Inspector::Lease => {
+                if let Some(lease) = lease {
+                    lease.handle.tell_surely(LookedUp { state: outcome }, &turn.trace);
+                }
+            }
+        }
+    }
+
+    fn refuse((_, inspector): Self::For, why: Refusal) {
+        if let Inspector::Caller(reply) = inspector {
+            reply.send(Err(why));
+        }
+    }
+}
+
+// ---- handlers in flow order ----
+
+impl Receive<Open> for LeaseClock {
+    fn receive(&mut self, message: Open, reply: Reply<Result<SessionView, Refusal>>, cx: &mut Cx<'_, Self>) {
+        if self.sessions.len() >= self.config.sessions_max {
+            return reply.send(Err(Refusal::Overloaded("live sessions at this replica")));
+        }
+        self.enqueue::<Opening>(message.request, reply, cx);
+    }
+}
+
+impl Receive<Beat> for LeaseClock {
+    fn receive(&mut self, message: Beat, reply: Reply<Result<HeartbeatOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
+        let id = message.request.session_id.clone();
+        self.enqueue::<Beating>(message.request, (id, reply), cx);
+    }
+}
+
+impl Receive<Close> for LeaseClock {
+    fn receive(&mut self, message: Close, reply: Reply<Result<Vec<ExpiredGrant>, Refusal>>, cx: &mut Cx<'_, Self>) {
+        self.enqueue::<Closing>(message.id.clone(), (message.id, reply), cx);
+    }
+}
+
+impl Receive<Acquire> for LeaseClock {
+    fn receive(&mut self, message: Acquire, reply: Reply<Result<Acquired, Refusal>>, cx: &mut Cx<'_, Self>) {
+        if self
+            .sessions
+            .get(&message.request.session_id)
+            .is_some_and(Handle::is_alive)
+        {
+            return self.pass_on(message, reply, cx);
+        }
+        // Opened at another replica or before a restart, or not at all: looked up once.
+        match self.session(&message.request.session_id, cx) {
+            Ok(session) => {
+                if let Err(unsent) = session.send_with(message, reply, cx.trace()) {
+                    unsent.reply.send(Err(Refusal::Overloaded("requests of this session")));
+                }
+            }
+            Err(refusal) => reply.send(Err(refusal)),
+        }
+    }
+}
+
+impl Receive<Vetted> for LeaseClock {
+    fn receive(&mut self, vetted: Vetted, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if !vetted.reply.is_abandoned() {
+            self.pass_on(vetted.message, vetted.reply, cx);
+        }
+    }
+}
+
+impl Receive<Mint> for LeaseClock {
+    fn receive(&mut self, message: Mint, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let request = message.request;
+        let whom = (
+            request.key.clone(),
+            request.session_id.clone(),
+            request.request_id.clone(),
+        );
+        // Bounded by the number of leases: each has one attempt under way.
+        self.enqueue_surely::<Minting>(request, whom, cx);
+    }
+}
+
+impl Receive<Renew> for LeaseClock {
+    fn receive(&mut self, message: Renew, reply: Reply<Result<RenewOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
+        self.enqueue::<Renewing>(message.request, reply, cx);
+    }
+}
+
+impl Receive<Release> for LeaseClock {
+    fn receive(&mut self, message: Release, reply: Reply<Result<ReleaseOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
+        let whom = (message.request.clone(), Releaser::Caller(reply));
+        self.enqueue::<Releasing>(message.request, whom, cx);
+    }
+}
+
+impl Receive<Unwanted> for LeaseClock {
+    fn receive(&mut self, message: Unwanted, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        tracing::info!(event = "grant_unwanted", key = %message.request.key, token = %message.request.token);
+        let whom = (message.request.clone(), Releaser::Nobody(1));
+        self.enqueue_surely::<Releasing>(message.request, whom, cx);
+    }
+}
+
+impl Receive<UnwantedAgain> for LeaseClock {
+    fn receive(&mut self, message: UnwantedAgain, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let whom = (message.request.clone(), Releaser::Nobody(message.tries));
+        self.enqueue_surely::<Releasing>(message.request, whom, cx);
+    }
+}
+
+impl Receive<UnwantedThenTell> for LeaseClock {
+    fn receive(&mut self, message: UnwantedThenTell, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let whom = (message.request.clone(), Releaser::Lease);
+        self.enqueue_surely::<Releasing>(message.request, whom, cx);
+    }
+}
+
+impl Receive<ForceRevoke> for LeaseClock {
+    fn receive(&mut self, message: ForceRevoke, reply: Reply<Result<RevokeOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
+        let (store, within, faults) = (
+            self.store.clone(),
+            self.config.store_timeout,
+            cx.host().faults.clone(),
+        );
+        let (key, request) = (message.request.key.clone(), message.request);
+        cx.pipe(
+            async move {
+                fault_point!(faults, "lock_server.before_revoke");
+                store.revoke(request, within).await
+            },
+            move |outcome| RevokeDone { key, outcome, reply },
+        );
+    }
+}
+
+impl Receive<RevokeDone> for LeaseClock {
+    fn receive(&mut self, done: RevokeDone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        fault_point!(cx.host().faults, "lock_server.after_revoke");
+        if let Ok(RevokeOutcome::Revoked { revoked, token }) = &done.outcome {
+            tracing::warn!(event = "revoked", key = %done.key, revoked = %revoked.token, %token);
+            self.metrics.revoked_total.inc();
+            self.held -= 1;
+            self.show_gauges();
+            self.key_freed(&done.key, revoked.token, cx.trace());
+        }
+        done.reply.send(done.outcome.map_err(Refusal::Store));
+    }
+}
+
+impl Receive<Inspect> for LeaseClock {
+    fn receive(&mut self, message: Inspect, reply: Reply<Result<(KeyState, u32), Refusal>>, cx: &mut Cx<'_, Self>) {
+        let whom = (message.key.clone(), Inspector::Caller(reply));
+        self.enqueue::<Inspecting>(message.key, whom, cx);
+    }
+}
+
+impl Receive<LookUp> for LeaseClock {
+    fn receive(&mut self, message: LookUp, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let whom = (message.key.clone(), Inspector::Lease);
+        self.enqueue_surely::<Inspecting>(message.key, whom, cx);
+    }
+}
+
+impl Receive<CountWaiters> for LeaseClock {
+    fn receive(&mut self, message: CountWaiters, reply: Reply<Vec<u32>>, _: &mut Cx<'_, Self>) {
+        let count = |key| self.leases.get(key).map_or(0, |lease| lease.waiters);
+        reply.send(message.keys.iter().map(count).collect());
+    }
+}
+
+impl Receive<CallerGone> for LeaseClock {
+    fn receive(&mut self, message: CallerGone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if let Some(lease) = self.leases.get(&message.key) {
+            lease.handle.tell_surely(Tick, cx.trace());
+        }
+    }
+}
+
+impl Receive<WaitChanged> for LeaseClock {
+    fn receive(&mut self, change: WaitChanged, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if let Some(lease) = self.leases.get_mut(&change.key) {
+            let before = std::mem::replace(&mut lease.waiters, change.waiters);
+            self.waiting = (self.waiting + u64::from(change.waiters)).saturating_sub(u64::from(before));
+        }
+        let waits = Waits {
+            key: change.key.clone(),
+            begins: change.begins,
+        };
+        if let Some(session) = self.sessions.get(&change.session) {
+            session.tell_surely(waits, cx.trace());
+        } else if change.begins {
+            // The session ended, or was forgotten, between its vetting and its waiting: it is asked for again.
+            match self.session(&change.session, cx) {
+                Ok(session) => session.tell_surely(waits, cx.trace()),
+                Err(refusal) => tracing::warn!(event = "waiter_not_watched", %refusal),
+            }
+        }
+        self.listen(cx);
+    }
+}
+
+impl Receive<SessionOver> for LeaseClock {
+    fn receive(&mut self, over: SessionOver, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        for key in &over.keys {
+            if let Some(lease) = self.leases.get(key) {
+                lease.handle.tell_surely(SessionEnded { id: over.id.clone() }, cx.trace());
+            }
+        }
+    }
+}
+
+impl Receive<SessionGone> for LeaseClock {
+    fn receive(&mut self, gone: SessionGone, _: Reply<()>, _: &mut Cx<'_, Self>) {
+        if self.sessions.get(&gone.id).is_some_and(|session| !session.is_alive()) {
+            self.sessions.remove(&gone.id);
+        }
+    }
+}
+
+impl Receive<LeaseGone> for LeaseClock {
+    fn receive(&mut self, gone: LeaseGone, _: Reply<()>, _: &mut Cx<'_, Self>) {
+        if self.leases.get(&gone.key).is_some_and(|lease| !lease.handle.is_alive())
+            && let Some(lease) = self.leases.remove(&gone.key)
+        {
+            self.waiting = self.waiting.saturating_sub(u64::from(lease.waiters));
+        }
+    }
+}
+
+impl Receive<ExpireDue> for LeaseClock {
+    fn receive(&mut self, _: ExpireDue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if !self.sweeping {
+            self.begin_sweep(cx);
+        }
+    }
+}
+
+impl Receive<Swept> for LeaseClock {
+    fn receive(&mut self, swept: Swept, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        fault_point!(cx.host().faults, "lock_server.after_expire");
+        let now = cx.clock().mono();
+        self.sweeping = false;
+        self.last_sweep = now;
+        let trace = *cx.trace();
+        let report = match swept.report {
+            Ok(report) => report,
+            Err(error) => {
+                tracing::warn!(event = "sweep_failed", %error);
+                return self.plan_sweep(now + self.config.expiry_safety, cx);
+            }
+        };
+        let ended = report.grants.len() + report.sessions.len();
+        self.metrics.store_call("expire", ended, swept.took);
+        if ended > 0 {
+            tracing::info!(
+                event = "expired",
+                grants = report.grants.len(),
+                sessions = report.sessions.len(),
+                more = report.more
+            );
+        }
+        for session in &report.sessions {
+            self.session_ended(&session.session_id, &trace);
+        }
+        for session in &report.sessions {
+            self.metrics.expired_total.inc_by(session.released.len() as u64);
+            self.grants_ended(&session.released, &trace);
+        }
+        self.metrics.expired_total.inc_by(report.grants.len() as u64);
+        self.grants_ended(&report.grants, &trace);
+        if report.more {
+            // At once, but behind what waits now: a mass death does not hold up anybody (case L25).
+            self.sweeping = true;
+            cx.notify(SweepOn {});
+        } else {
+            let next = report.next_due_in.unwrap_or(self.config.expiry_safety);
+            self.plan_sweep(now + next.min(self.config.expiry_safety), cx);
+        }
+    }
+}
+
+ask! {
+    /// The sweep goes on where it stopped at its limit.
+    SweepOn {} -> (), "SweepOn";
+}
+
+impl Receive<SweepOn> for LeaseClock {
+    fn receive(&mut self, _: SweepOn, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.begin_sweep(cx);
+    }
+}
+
+impl Receive<Subscribe> for LeaseClock {
+    fn receive(
+        &mut self,
+        message: Subscribe,
+        reply: Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>,
+        cx: &mut Cx<'_, Self>,
+    ) {
+        if self.draining {
+            return reply.send(Err(Refusal::Draining));
+        }
+        self.watches.prune();
+        if self.watches.len() + self.subscribing.len() >= self.config.watches_max {
+            return reply.send(Err(Refusal::Overloaded("watches at this replica")));
+        }
+        if self.cursor.is_some() {
+            return reply.send(Ok(self.watches.subscribe(message.key)));
+        }
+        self.subscribing.push((message.key, reply));
+        self.listen(cx);
+    }
+}
+
+impl Receive<Listen> for LeaseClock {
+    fn receive(&mut self, _: Listen, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.listening = false;
+        self.listen(cx);
+    }
+}
+
+impl Receive<Listened> for LeaseClock {
+    fn receive(&mut self, listened: Listened, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let trace = *cx.trace();
+        let mut pause = self.config.wake_interval;
+        match listened.news {
+            Ok(News::From(seq)) => {
+                self.cursor = Some(seq);
+                for (key, reply) in self.subscribing.drain(..) {
+                    reply.send(Ok(self.watches.subscribe(key)));
+                }
+            }
+            Ok(News::Events(events)) => {
+                for event in &events {
+                    self.hear(event, &trace);
+                }
+                if let Some(last) = events.last() {
+                    self.cursor = Some(last.seq);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(event = "listening_failed", %error);
+                pause = self.config.wake_safety;
+                for (_, reply) in self.subscribing.drain(..) {
+                    reply.send(Err(Refusal::Store(error.clone())));
+                }
+            }
+        }
+        self.watches.prune();
+        if self.somebody_listens() {
+            // `listening` stays set until then: one reader of the log, at a bounded rate.
+            cx.notify_later(Listen {}, pause);
+        } else {
+            self.listening = false;
+            self.cursor = None;
+        }
+    }
+}
+
+impl Receive<ChoreDue> for LeaseClock {
+    fn receive(&mut self, due: ChoreDue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let (store, config, clock) = (self.store.clone(), self.config.clone(), cx.clock().clone());
+        let (within, limit) = (config.store_timeout, config.housekeeping_limit);
+        let chore = due.chore;
+        cx.pipe(
+            async move {
+                let more = |more: bool| if more { ChoreResult::More } else { ChoreResult::Done };
+                let result = match chore {
+                    Chore::PurgeTombstones => store
+                        .purge_tombstones(config.tombstone_retention, limit, within)
+                        .await
+                        .map(|purged| more(purged >= limit)),
+                    Chore::Seal => store.seal(limit, within).await.map(|seal| more(seal.is_some())),
+                    Chore::DropSealed => store
+                        .drop_sealed(config.audit_retention, limit, within)
+                        .await
+                        .map(|dropped| more(dropped > 0)),
+                    Chore::Count => {
+                        let began = clock.mono();
+                        count(&*store, within).await.map(|(sessions, held)| ChoreResult::Counted {
+                            sessions,
+                            held,
+                            took: clock.mono().saturating_sub(began),
+                        })
+                    }
+                };
+                result.unwrap_or_else(ChoreResult::Failed)
+            },
+            move |result| ChoreDone { chore, result },
+        );
+    }
+}
+
+/// Counts live sessions and what they hold, page by page.
+async fn count(store: &dyn LockStore, within: Duration) -> Result<(i64, i64), StoreError> {
+    const PAGE: u32 = 1_000;
+    let (mut sessions, mut held, mut after) = (0i64, 0i64, None);
+    loop {
+        let page = store.sessions(after, PAGE, within).await?;
+        let size = page.len();
+        sessions += i64::try_from(size).unwrap_or(i64::MAX);
+        held += page.iter().map(|s| i64::try_from(s.held.len()).unwrap_or(0)).sum::<i64>();
+        match page.into_iter().next_back() {
+            Some(last) if size >= PAGE as usize => after = Some(last.session_id),
+            _ => return Ok((sessions, held)),
+        }
+    }
+}
+
+impl Receive<ChoreDone> for LeaseClock {
+    fn receive(&mut self, done: ChoreDone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let mut after = self.interval(done.chore);
+        match done.result {
+            ChoreResult::More => after = Duration::from_millis(10),
+            ChoreResult::Done => {}
+            ChoreResult::Counted { sessions, held, took } => {
+                (self.live, self.held) = (sessions, held);
+                self.show_gauges();
+                after = after.max(took * 20); // counting takes at most a twentieth of the time
+            }
+            ChoreResult::Failed(error) => {
+                tracing::warn!(event = "chore_failed", chore = ?done.chore, %error);
+            }
+        }
+        cx.notify_later(ChoreDue { chore: done.chore }, after);
+    }
+}
+
+impl Receive<Drain> for LeaseClock {
+    fn receive(&mut self, _: Drain, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.draining = true;
+        self.watches.clear();
+        for (_, reply) in self.subscribing.drain(..) {
+            reply.send(Err(Refusal::Draining));
+        }
+        for lease in self.leases.values() {
+            lease.handle.tell_surely(DrainQueue, cx.trace());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_segment_has_no_separator_and_is_injective() {
+        assert_eq!(path_segment("payout:A-1"), "payout:A-1");
+        assert_eq!(path_segment("a/b %é"), "a%2Fb%20%25%C3%A9");
+        assert_ne!(path_segment("a/b"), path_segment("a%2Fb"));
+    }
+}

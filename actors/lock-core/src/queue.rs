@@ -1,0 +1,609 @@
+//! The queue of one key: who is next, when to ask the store, what each caller is told. Pure: time comes in as an
+//! argument, effects go out as [`Action`]s.
+//!
+//! Owns: the order of arrival at this replica, and the rules
+//! - one attempt at the store at a time, always for the head: a newcomer never overtakes, and is told who holds the key
+//!   by an attempt that began after it came;
+//! - an ended grant starts one attempt, not one per waiter;
+//! - who has gone, or whose session has ended, leaves at once and delays nobody (cases L05, L24);
+//! - an unknown answer is looked up and given back before anybody is answered (FR-27).
+//!
+//! Does not own: the grant. What is remembered of a holder here is a hint when to ask again; the store judges.
+//! On failure: an attempt that the store could not serve is answered so to all who relied on it.
+
+use crate::answers::{Acquired, Refusal};
+use lock_api::{AcquireOutcome, AcquireRequest, FencingToken, Grant, HeldByOther, KeyState, ReleaseRequest, StoreError};
+use lock_api::{RequestId, SessionId};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Who waits for an answer.
+pub(crate) trait Caller {
+    /// Whether nobody listens any more.
+    fn has_gone(&self) -> bool;
+}
+
+/// One acquire at this key.
+#[derive(Debug)]
+pub(crate) struct Entry<C> {
+    pub(crate) request: AcquireRequest,
+    /// Whether the request id is the client's own, so that the client can find its grant again.
+    pub(crate) names_itself: bool,
+    /// When the request reached this process, for `waited_ms`.
+    pub(crate) received_at: Duration,
+    /// Until when it waits; the moment of its coming when it does not.
+    pub(crate) deadline: Duration,
+    pub(crate) caller: Option<C>,
+    seq: u64,
+    waits: bool,
+    counted: bool,
+}
+
+impl<C: Caller> Entry<C> {
+    pub(crate) fn new(
+        request: AcquireRequest,
+        names_itself: bool,
+        received_at: Duration,
+        now: Duration,
+        wait: Duration,
+        caller: C,
+    ) -> Self {
+        Self {
+            request,
+            names_itself,
+            received_at,
+            deadline: now + wait,
+            caller: Some(caller),
+            seq: 0,
+            waits: wait > Duration::ZERO,
+            counted: false,
+        }
+    }
+
+    fn has_gone(&self) -> bool {
+        self.caller.as_ref().is_none_or(Caller::has_gone)
+    }
+
+    fn is_of(&self, grant: &Grant) -> bool {
+        grant.session_id == self.request.session_id && grant.request_id.as_ref() == Some(&self.request.request_id)
+    }
+}
+
+/// What the actor has to do.
+#[derive(Debug)]
+pub(crate) enum Action<C> {
+    /// Ask the store for the key; its outcome comes back to [`Queue::outcome`].
+    Attempt(AcquireRequest),
+    /// Tell a caller. `guarded` where a grant that nobody takes must be given back.
+    Answer {
+        caller: C,
+        answer: Result<Acquired, Refusal>,
+        guarded: bool,
+    },
+    /// Give a grant back that nobody wants.
+    Undo(ReleaseRequest),
+    /// Give a grant back and come again with [`Queue::undone`]: an answer waits for it.
+    UndoThenTell(ReleaseRequest),
+    /// Look the key up and come again with [`Queue::looked_up`]; later when `again`.
+    LookUp { again: bool },
+    /// A session began or ceased to wait here.
+    Waiting { session: SessionId, begins: bool },
+}
+
+#[derive(Debug)]
+struct Attempt<C> {
+    entry: Entry<C>,
+    /// Entries below it came before the attempt began, so its outcome may be told to them.
+    boundary: u64,
+    began: Duration,
+    session_ended: bool,
+}
+
+#[derive(Debug)]
+enum Slot<C> {
+    Empty,
+    Asking(Attempt<C>),
+    /// The answer is unknown; looked up so many times.
+    Doubtful(Attempt<C>, u32),
+    /// Found after an unknown answer and being given back.
+    GivingBack(Attempt<C>),
+}
+
+/// A grant that may exist although its caller was refused and nobody can find it again.
+#[derive(Debug)]
+struct Ghost {
+    session_id: SessionId,
+    request_id: RequestId,
+    until: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Holder {
+    token: FencingToken,
+    until: Duration,
+}
+
+/// How often an unknown answer is looked up before its caller is told.
+const LOOK_UPS_MAX: u32 = 5;
+
+/// The queue of one key.
+#[derive(Debug)]
+pub(crate) struct Queue<C> {
+    waiting: VecDeque<Entry<C>>,
+    slot: Slot<C>,
+    next_seq: u64,
+    /// The store is to be asked as soon as the slot is empty.
+    wanted: bool,
+    holder: Option<Holder>,
+    /// The highest token known to have ended, until an attempt has used the knowledge.
+    freed: Option<FencingToken>,
+    ghosts: Vec<Ghost>,
+    last_asked: Duration,
+    bound: usize,
+    safety: Duration,
+}
+
+impl<C: Caller> Queue<C> {
+    /// `bound` callers at most; asked again after `safety` at the latest while somebody waits.
+    pub(crate) const fn new(bound: usize, safety: Duration) -> Self {
+        Self {
+            waiting: VecDeque::new(),
+            slot: Slot::Empty,
+            next_seq: 0,
+            wanted: false,
+            holder: None,
+            freed: None,
+            ghosts: Vec::new(),
+            last_asked: Duration::ZERO,
+            bound,
+            safety,
+        }
+    }
+
+    /// A caller comes.
+    pub(crate) fn join(&mut self, mut entry: Entry<C>, now: Duration, out: &mut Vec<Action<C>>) {
+        if self.waiting.len() >= self.bound {
+            self.drop_gone(out);
+        }
+        if self.waiting.len() >= self.bound {
+            return tell(entry, Err(Refusal::Overloaded("waiters of this key")), out);
+        }
+        entry.seq = self.next_seq;
+        self.next_seq += 1;
+        self.waiting.push_back(entry);
+        // Even behind a queue: the attempt is the head's, but it tells the newcomer who holds the key.
+        self.wanted = true;
+        self.settle(now, out);
+        if let Some(entry) = self.waiting.back_mut()
+            && entry.waits
+            && !entry.counted
+        {
+            entry.counted = true;
+            out.push(waiting(entry, true));
+        }
+    }
+
+    /// The grant under `token` has ended.
+    pub(crate) fn freed(&mut self, token: FencingToken, now: Duration, out: &mut Vec<Action<C>>) {
+        if self.holder.is_some_and(|holder| holder.token > token) {
+            return; // news of an older grant
+        }
+        self.holder = None;
+        self.freed = self.freed.max(Some(token));
+        self.wanted = true;
+        self.settle(now, out);
+    }
+
+    /// The grant under `token` was extended.
+    pub(crate) fn renewed(&mut self, token: FencingToken, until: Duration) {
+        if let Some(holder) = &mut self.holder
+            && holder.token == token
+        {
+            holder.until = until;
+        }
+    }
+
+    /// A session has ended: whoever waits for it is told at once.
+    pub(crate) fn session_ended(&mut self, session: &SessionId, now: Duration, out: &mut Vec<Action<C>>) {
+        if let Slot::Asking(attempt) | Slot::Doubtful(attempt, _) | Slot::GivingBack(attempt) = &mut self.slot
+            && attempt.entry.request.session_id == *session
+        {
+            attempt.session_ended = true;
+            uncount(&mut attempt.entry, out);
+            if let Some(caller) = attempt.entry.caller.take() {
+                out.push(Action::Answer {
+                    caller,
+                    answer: Ok(Acquired::SessionNotFound),
+                    guarded: false,
+                });
+            }
+        }
+        self.tell_all(
+            |entry| entry.request.session_id == *session,
+            |_| Ok(Acquired::SessionNotFound),
+            out,
+        );
+        self.settle(now, out);
+    }
+
+    /// The store has answered the attempt; the call began at `started`.
+    pub(crate) fn outcome(
+        &mut self,
+        of: (&SessionId, &RequestId),
+        outcome: Result<AcquireOutcome, StoreError>,
+        started: Duration,
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
+        let attempt = match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Asking(attempt) if of == (&attempt.entry.request.session_id, &attempt.entry.request.request_id) => {
+                attempt
+            }
+            other => {
+                self.slot = other; // the outcome of an attempt that a restart of this actor has forgotten
+                return;
+            }
+        };
+        self.last_asked = now;
+        match outcome {
+            Ok(AcquireOutcome::Granted { grant, replayed }) => {
+                self.granted(attempt, grant, replayed, started, now, out);
+            }
+            Ok(AcquireOutcome::HeldByOther(held)) => self.held(attempt, held, now, out),
+            Ok(AcquireOutcome::SessionNotFound) => {
+                let session = attempt.entry.request.session_id.clone();
+                tell(attempt.entry, Ok(Acquired::SessionNotFound), out);
+                self.wanted = true;
+                self.session_ended(&session, now, out);
+            }
+            Ok(AcquireOutcome::WitnessRefused { highest_believed }) => {
+                tell(attempt.entry, Ok(Acquired::WitnessRefused { highest_believed }), out);
+                self.wanted = true;
+            }
+            Ok(AcquireOutcome::TokenRegression { detail }) => {
+                let answer = || {
+                    Ok(Acquired::TokenRegression {
+                        detail: detail.clone(),
+                    })
+                };
+                tell(attempt.entry, answer(), out);
+                // Nobody can be granted anything: waiting would only hide it.
+                self.tell_all(|entry| entry.seq < attempt.boundary, |_| answer(), out);
+            }
+            Err(StoreError::Unknown { detail }) => {
+                tracing::warn!(event = "acquire_unknown", key = %attempt.entry.request.key, detail);
+                self.slot = Slot::Doubtful(attempt, 1);
+                out.push(Action::LookUp { again: false });
+            }
+            Err(error) => self.failed(attempt, &error, out),
+        }
+        self.settle(now, out);
+    }
+
+    fn granted(
+        &mut self,
+        attempt: Attempt<C>,
+        grant: Grant,
+        replayed: bool,
+        started: Duration,
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
+        let ended_already = self.freed.take().is_some_and(|freed| grant.token <= freed);
+        self.holder = (!ended_already).then(|| Holder {
+            token: grant.token,
+            until: now + grant.expires_in,
+        });
+        // Whoever came meanwhile is refused below or waits for the end of this grant: nothing to ask the store.
+        self.wanted = ended_already;
+        let entry = attempt.entry;
+        if attempt.session_ended || (entry.has_gone() && !entry.names_itself) {
+            // Nobody can find this grant again: its key would be held for a whole TTL for nobody (case L18). A grant
+            // whose request id is the client's own is kept: its retry, perhaps through another replica, may have
+            // found it already, and giving it back would take the key from under a live holder.
+            out.push(Action::Undo(release_of(&grant)));
+            tell(entry, Ok(Acquired::SessionNotFound), out);
+            return;
+        }
+        let guarded = !entry.names_itself;
+        let waited = started.saturating_sub(entry.received_at);
+        let answer = Ok(Acquired::granted(grant.clone(), replayed, waited));
+        tell_guarded(entry, answer, guarded, out);
+        let held = HeldByOther {
+            holder: grant,
+            is_self: false,
+        };
+        self.refuse(&held, u64::MAX, now, out);
+    }
+
+    fn held(&mut self, attempt: Attempt<C>, held: HeldByOther, now: Duration, out: &mut Vec<Action<C>>) {
+        let holder = &held.holder;
+        self.holder = Some(Holder {
+            token: holder.token,
+            until: now + holder.expires_in,
+        });
+        let is_ghost = |ghost: &Ghost| {
+            ghost.session_id == holder.session_id && holder.request_id.as_ref() == Some(&ghost.request_id)
+        };
+        let ghost = self.ghosts.iter().position(is_ghost);
+        if let Some(ghost) = ghost {
+            self.ghosts.swap_remove(ghost);
+            self.waiting.push_front(attempt.entry);
+            out.push(Action::Undo(release_of(holder)));
+            return;
+        }
+        if self.freed.take().is_some_and(|freed| holder.token <= freed) {
+            // The attempt overtook the end of that grant on its way to the store.
+            self.wanted = true;
+        }
+        let mut entry = attempt.entry;
+        if entry.caller.is_some() {
+            let counts = entry.waits && !entry.counted;
+            if counts {
+                entry.counted = true;
+                out.push(waiting(&entry, true));
+            }
+            self.waiting.push_front(entry);
+        }
+        self.refuse(&held, attempt.boundary, attempt.began, out);
+    }
+
+    /// Tells those who came before `boundary` and whose wait was over at `over` that the key is held, and those whose
+    /// own request made the grant that it is theirs.
+    fn refuse(&mut self, held: &HeldByOther, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
+        self.tell_all(
+            |entry| entry.seq < boundary && entry.is_of(&held.holder),
+            |_| Ok(Acquired::granted(held.holder.clone(), true, Duration::ZERO)),
+            out,
+        );
+        let ends = |entry: &Entry<C>| entry.seq < boundary && entry.deadline <= over;
+        let waiters = u32::try_from(self.waiting.iter().filter(|e| !ends(e) && !e.has_gone()).count());
+        let waiters = waiters.unwrap_or(u32::MAX);
+        self.tell_all(
+            ends,
+            |entry| {
+                Ok(Acquired::Held {
+                    held: Box::new(HeldByOther {
+                        holder: held.holder.clone(),
+                        is_self: entry.request.session_id == held.holder.session_id,
+                    }),
+                    waiters,
+                })
+            },
+            out,
+        );
+    }
+
+    fn failed(&mut self, attempt: Attempt<C>, error: &StoreError, out: &mut Vec<Action<C>>) {
+        tell(attempt.entry, Err(Refusal::Store(error.clone())), out);
+        self.tell_all(
+            |entry| entry.seq < attempt.boundary,
+            |_| Err(Refusal::Store(error.clone())),
+            out,
+        );
+    }
+
+    /// What the store says of the key after an unknown answer.
+    pub(crate) fn looked_up(&mut self, state: Result<KeyState, StoreError>, now: Duration, out: &mut Vec<Action<C>>) {
+        let (attempt, tries) = match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::Doubtful(attempt, tries) => (attempt, tries),
+            other => {
+                self.slot = other;
+                return;
+            }
+        };
+        match state {
+            Ok(KeyState { grant: Some(grant), .. }) if attempt.entry.is_of(&grant) => {
+                if attempt.entry.names_itself && attempt.entry.has_gone() {
+                    // As above: its client may have found it by now.
+                    self.failed(attempt, &unknown(), out);
+                } else {
+                    out.push(Action::UndoThenTell(release_of(&grant)));
+                    self.slot = Slot::GivingBack(attempt);
+                }
+            }
+            Ok(_) => {
+                self.remember_ghost(&attempt, now);
+                self.failed(attempt, &unknown(), out);
+            }
+            Err(_) if tries < LOOK_UPS_MAX && !attempt.entry.has_gone() => {
+                self.slot = Slot::Doubtful(attempt, tries + 1);
+                out.push(Action::LookUp { again: true });
+            }
+            Err(_) => {
+                self.remember_ghost(&attempt, now);
+                self.failed(attempt, &unknown(), out);
+            }
+        }
+        self.settle(now, out);
+    }
+
+    /// The grant of an unknown answer was given back, or could not be.
+    pub(crate) fn undone(&mut self, certainly: bool, now: Duration, out: &mut Vec<Action<C>>) {
+        match std::mem::replace(&mut self.slot, Slot::Empty) {
+            Slot::GivingBack(attempt) => {
+                if !certainly {
+                    self.remember_ghost(&attempt, now);
+                }
+                self.failed(attempt, &unknown(), out);
+            }
+            other => self.slot = other,
+        }
+        self.settle(now, out);
+    }
+
+    fn remember_ghost(&mut self, attempt: &Attempt<C>, now: Duration) {
+        if !attempt.entry.names_itself {
+            self.ghosts.push(Ghost {
+                session_id: attempt.entry.request.session_id.clone(),
+                request_id: attempt.entry.request.request_id.clone(),
+                until: now + attempt.entry.request.ttl.get(),
+            });
+        }
+    }
+
+    /// Time has passed, or somebody may have gone.
+    pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
+        self.ghosts.retain(|ghost| ghost.until > now);
+        if self.holder.is_some_and(|holder| holder.until <= now) || now >= self.last_asked + self.safety {
+            self.wanted = true;
+        }
+        self.settle(now, out);
+    }
+
+    /// Nobody is granted anything any more: everybody who waits is told so.
+    pub(crate) fn drain(&mut self, out: &mut Vec<Action<C>>) {
+        self.tell_all(|_| true, |_| Err(Refusal::Draining), out);
+    }
+
+    /// Drops who has gone, and asks the store for the head where that is due.
+    fn settle(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
+        self.drop_gone(out);
+        if self.waiting.is_empty() {
+            self.wanted = false;
+            return;
+        }
+        if !matches!(self.slot, Slot::Empty) {
+            return;
+        }
+        // A wait that is over ends with one last look, so that the refusal says who holds the key now.
+        let due = self.wanted || self.waiting.iter().any(|entry| entry.deadline <= now);
+        if due && let Some(entry) = self.waiting.pop_front() {
+            self.wanted = false;
+            out.push(Action::Attempt(entry.request.clone()));
+            self.slot = Slot::Asking(Attempt {
+                entry,
+                boundary: self.next_seq,
+                began: now,
+                session_ended: false,
+            });
+        }
+    }
+
+    fn drop_gone(&mut self, out: &mut Vec<Action<C>>) {
+        self.waiting.retain_mut(|entry| {
+            let stays = !entry.has_gone();
+            if !stays {
+                uncount(entry, out);
+            }
+            stays
+        });
+    }
+
+    fn tell_all(
+        &mut self,
+        whom: impl Fn(&Entry<C>) -> bool,
+        what: impl Fn(&Entry<C>) -> Result<Acquired, Refusal>,
+        out: &mut Vec<Action<C>>,
+    ) {
+        if !self.waiting.iter().any(&whom) {
+            return;
+        }
+        for entry in std::mem::take(&mut self.waiting) {
+            if whom(&entry) {
+                let answer = what(&entry);
+                tell(entry, answer, out);
+            } else {
+                self.waiting.push_back(entry);
+            }
+        }
+    }
+
+    /// When [`Queue::tick`] is due; none while the store's answer is awaited or nobody waits.
+    pub(crate) fn next_tick(&self) -> Option<Duration> {
+        if !matches!(self.slot, Slot::Empty) {
+            return None;
+        }
+        let deadline = self.waiting.iter().map(|entry| entry.deadline).min()?;
+        let again = self.last_asked + self.safety;
+        let holder = self.holder.map_or(again, |holder| holder.until);
+        Some(deadline.min(again).min(holder))
+    }
+
+    /// Whether nothing is under way and nobody waits.
+    pub(crate) fn is_idle(&self, now: Duration) -> bool {
+        matches!(self.slot, Slot::Empty)
+            && self.waiting.is_empty()
+            && !self.ghosts.iter().any(|ghost| ghost.until > now)
+    }
+
+    /// Until when the key is held, as far as is known here.
+    pub(crate) fn held_until(&self) -> Option<Duration> {
+        self.holder.map(|holder| holder.until)
+    }
+
+    /// How many wait.
+    pub(crate) fn waiters(&self) -> u32 {
+        let asking = match &self.slot {
+            Slot::Empty => 0,
+            Slot::Asking(attempt) | Slot::Doubtful(attempt, _) | Slot::GivingBack(attempt) => {
+                u32::from(attempt.entry.counted)
+            }
+        };
+        let waiting = self.waiting.iter().filter(|entry| entry.counted).count();
+        asking + u32::try_from(waiting).unwrap_or(u32::MAX - 1)
+    }
+
+    /// For [`crate::lease`]'s observable state.
+    pub(crate) fn observe(&self) -> serde_json::Value {
+        let slot = match self.slot {
+            Slot::Empty => "empty",
+            Slot::Asking(_) => "asking",
+            Slot::Doubtful(..) => "doubtful",
+            Slot::GivingBack(_) => "giving_back",
+        };
+        serde_json::json!({
+            "waiting": self.waiting.len(),
+            "slot": slot,
+            "token": self.holder.map(|holder| holder.token.get()),
+            "ghosts": self.ghosts.len(),
+        })
+    }
+}
+
+fn unknown() -> StoreError {
+    StoreError::Unknown {
+        detail: "the store's answer did not arrive; nothing is granted".into(),
+    }
+}
+
+fn release_of(grant: &Grant) -> ReleaseRequest {
+    ReleaseRequest {
+        key: grant.key.clone(),
+        session_id: grant.session_id.clone(),
+        token: grant.token,
+    }
+}
+
+fn waiting<C>(entry: &Entry<C>, begins: bool) -> Action<C> {
+    Action::Waiting {
+        session: entry.request.session_id.clone(),
+        begins,
+    }
+}
+
+fn uncount<C>(entry: &mut Entry<C>, out: &mut Vec<Action<C>>) {
+    if std::mem::take(&mut entry.counted) {
+        out.push(waiting(entry, false));
+    }
+}
+
+fn tell<C>(entry: Entry<C>, answer: Result<Acquired, Refusal>, out: &mut Vec<Action<C>>) {
+    tell_guarded(entry, answer, false, out);
+}
+
+fn tell_guarded<C>(
+    mut entry: Entry<C>,
+    answer: Result<Acquired, Refusal>,
+    guarded: bool,
+    out: &mut Vec<Action<C>>,
+) {
+    uncount(&mut entry, out);
+    if let Some(caller) = entry.caller {
+        out.push(Action::Answer {
+            caller,
+            answer,
+            guarded,
+        });
+    }
+}
