@@ -1,0 +1,80 @@
+//! R6 and R7: barriers raised by a new holder or an operator (C1.6).
+
+use super::payout_view::{Known, payout};
+use super::{Tx, high_water, rows};
+use crate::{AccountFence, FenceOutcome, FenceRequest, Outcome, Submission};
+use lock_api::FencingToken;
+
+/// Raises the account's mark to one below the token, then reads the payout's submission in the same transaction: from
+/// then on no older holder's late submit can slip in.
+pub(super) fn submission(tx: &Tx<'_>, request: &FenceRequest) -> rusqlite::Result<FenceOutcome> {
+    let existing = rows::of_payout(tx.db, &request.payout_id)?;
+    if !tx.fencing.is_enforced() {
+        // Only reads, and takes no look at the payout: the account is known from the submission alone.
+        let highest_token = match &existing {
+            Some(existing) => high_water::read(tx.db, &existing.account_id)?.highest_token,
+            None => 0,
+        };
+        return Ok(FenceOutcome::Fenced {
+            submission: existing.map(Box::new),
+            highest_token,
+        });
+    }
+    let payout = match (&existing, payout(tx.db, &request.payout_id)?) {
+        (_, Known::Payout(payout)) => Some(payout),
+        (Some(_), _) => None,
+        (None, Known::Missing) => return Ok(FenceOutcome::PayoutNotFound),
+        (None, Known::Nothing) => return Ok(FenceOutcome::PayoutsUnknown),
+    };
+    let account_id = match (&existing, &payout) {
+        (Some(existing), _) => existing.account_id.clone(),
+        (None, Some(payout)) => payout.account_id.clone(),
+        (None, None) => return Ok(FenceOutcome::PayoutNotFound),
+    };
+    let mark = match high_water::raise_below(tx.db, &account_id, request.token, tx.now)? {
+        Ok(mark) => mark,
+        Err(refused) => return Ok(FenceOutcome::FencedOut(refused)),
+    };
+    // Read after the mark's lock was taken, so that it sees what the previous holder committed.
+    let mut submission = rows::of_payout(tx.db, &request.payout_id)?;
+    if let (None, true, Some(payout)) = (&submission, request.forbid, payout) {
+        let mut forbidden = Submission {
+            seq: 0,
+            submission_id: request.submission_id.clone(),
+            payout_id: request.payout_id.clone(),
+            account_id,
+            token: request.token,
+            idempotency_key: request.payout_id.clone(),
+            client_reference: request.payout_id.clone(),
+            amount_minor: payout.amount_minor,
+            currency: payout.currency,
+            body_hash: None,
+            intent_at: tx.now,
+            forwarded_at: None,
+            outcome: Some(Outcome::NotSent),
+            actor: request.actor.clone(),
+            cause: Some("forbidden".to_owned()),
+            rail_reference: None,
+            decline_reason: None,
+            outcome_at: Some(tx.now),
+            fencing_enforced: true,
+        };
+        forbidden.seq = rows::insert(tx.db, &forbidden)?;
+        submission = Some(forbidden);
+    }
+    Ok(FenceOutcome::Fenced {
+        submission: submission.map(Box::new),
+        highest_token: mark.highest_token,
+    })
+}
+
+/// Raises an account's mark to one below the token. Whether the account exists is not for this point to know.
+pub(super) fn account(tx: &Tx<'_>, account_id: &str, token: FencingToken) -> rusqlite::Result<AccountFence> {
+    if !tx.fencing.is_enforced() {
+        return high_water::read(tx.db, account_id).map(AccountFence::Fenced);
+    }
+    Ok(match high_water::raise_below(tx.db, account_id, token, tx.now)? {
+        Ok(mark) => AccountFence::Fenced(mark),
+        Err(refused) => AccountFence::FencedOut(refused),
+    })
+}
