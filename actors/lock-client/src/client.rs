@@ -1,0 +1,360 @@
+//! The client as an application holds it.
+
+use crate::acquire::Acquire;
+use crate::core::{Close, Core, Inspect, Kept, Mode, Ready, unavailable};
+use crate::deadline::CountLoss;
+use crate::held_lock::{HeldLock, LockView};
+use crate::options::{ClientOptions, check_ttl, invalid};
+use crate::transport::Connect;
+use actor_kit::{Handle, Kit, TraceContext};
+use host_kit::Blocking;
+use http_contract::lock::LockView as KeyView;
+use lock_api::{LockError, LockKey};
+use prometheus::{IntCounterVec, Opts, Registry};
+use serde_json::Value;
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// `lock_lost_total{reason}` (C4.2). Cheap to clone; one per registry, shared by its clients.
+#[derive(Clone)]
+pub struct LockMetrics(IntCounterVec);
+
+impl fmt::Debug for LockMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LockMetrics")
+    }
+}
+
+impl LockMetrics {
+    /// Counts in this registry.
+    ///
+    /// # Errors
+    /// Whatever the registry refuses: a second registration of the same name.
+    pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
+        let lost = IntCounterVec::new(
+            Opts::new("lock_lost_total", "Locks lost by their holder, by reason."),
+            &["reason"],
+        )?;
+        registry.register(Box::new(lost.clone()))?;
+        for reason in ["deadline_lapsed", "revoked", "session_lost", "superseded"] {
+            lost.with_label_values(&[reason]);
+        }
+        Ok(Self(lost))
+    }
+
+    fn count(&self) -> CountLoss {
+        let lost = self.0.clone();
+        Arc::new(move |reason| lost.with_label_values(&[reason.as_str()]).inc())
+    }
+}
+
+/// Where a client's actor runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// On the `LocalSet` of the caller, which must be inside an actix system: for simulations and for processes that
+    /// place their own work.
+    Here,
+    /// On a thread of its own, so that the application's work never delays a heartbeat. The one thread that a library of
+    /// this project asks for.
+    OwnThread,
+}
+
+/// One session with the lock service, and the way to its locks. Cheap to clone; usable from any thread and any runtime.
+/// The session ends when the last clone and the last [`HeldLock`] have gone, or with [`LockClient::close`].
+///
+/// A session that the server no longer knows takes all its locks with it ([`lock_api::LostReason::SessionLost`]); the
+/// client then opens another one by itself, for later acquires.
+#[derive(Clone, Debug)]
+pub struct LockClient(Arc<Shared>);
+
+/// What every part of a client shares.
+pub(crate) struct Shared {
+    pub handle: Handle<Core>,
+    kit: Kit,
+    options: ClientOptions,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockClient").field(&self.handle.path()).finish()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Nobody is left who could use the session: the actor is told, and ends it.
+        let trace = TraceContext::root(&self.kit.host().random);
+        self.handle.tell_surely(Close { tell: None }, &trace);
+    }
+}
+
+fn spawn_core(
+    kit: &Kit,
+    options: ClientOptions,
+    count: CountLoss,
+    connect: Connect,
+    done: Option<oneshot::Sender<()>>,
+) -> (Handle<Core>, Kept) {
+    let servers = Rc::new(connect());
+    let (kept, done) = (Kept::default(), Rc::new(RefCell::new(done)));
+    let handle = kit.spawn("lock-client", {
+        let kept = kept.clone();
+        move || {
+            Core::new(
+                options.clone(),
+                servers.clone(),
+                count.clone(),
+                kept.clone(),
+                done.clone(),
+            )
+        }
+    });
+    (handle, kept)
+}
+
+impl LockClient {
+    /// Starts a client over a transport of one's own. Returns at once: the session is opened in the background and,
+    /// should that fail, again and again; [`LockClient::ready`] waits for it, acquires wait for it as long as they wait.
+    ///
+    /// # Errors
+    /// [`LockError::Invalid`] when the options cannot work; [`LockError::Unavailable`] when no thread can be had.
+    pub async fn start(
+        options: ClientOptions,
+        kit: &Kit,
+        metrics: &LockMetrics,
+        placement: Placement,
+        connect: Connect,
+    ) -> Result<Self, LockError> {
+        options.check()?;
+        let count = metrics.count();
+        let handle = match placement {
+            Placement::Here => spawn_core(kit, options.clone(), count, connect, None).0,
+            Placement::OwnThread => on_own_thread(kit, options.clone(), count, connect).await?,
+        };
+        Ok(Self(Arc::new(Shared {
+            handle,
+            kit: kit.clone(),
+            options,
+        })))
+    }
+
+    /// Waits until the session is open.
+    ///
+    /// # Errors
+    /// What kept it from being opened, after `lock.acquire.max-attempts` attempts. The client goes on trying.
+    pub async fn ready(&self) -> Result<(), LockError> {
+        let (tell, told) = oneshot::channel();
+        self.0.handle.tell_surely(Ready { tell }, &self.trace());
+        hear(told).await
+    }
+
+    /// An acquire of this key, to be told how.
+    pub fn lock<'a>(&'a self, key: &LockKey) -> LockRequest<'a> {
+        LockRequest {
+            client: self,
+            key: key.clone(),
+            ttl: None,
+            metadata: None,
+            trace: None,
+        }
+    }
+
+    /// Acquires the key, retrying a refusal up to `lock.acquire.max-attempts` times with full jitter (FR-28).
+    ///
+    /// # Errors
+    /// [`LockError::ContentionExceeded`] when it stayed held; the other kinds say what else is wrong. In no case is
+    /// anything held (FR-27).
+    pub async fn acquire(&self, key: &LockKey) -> Result<HeldLock, LockError> {
+        self.lock(key).acquire().await
+    }
+
+    /// Acquires the key, waiting in the server's queue for up to `budget`. The answer may come later than that by up to
+    /// `http.request-timeout`, when a server keeps silent.
+    ///
+    /// # Errors
+    /// As [`LockClient::acquire`].
+    pub async fn acquire_within(&self, key: &LockKey, budget: Duration) -> Result<HeldLock, LockError> {
+        self.lock(key).acquire_within(budget).await
+    }
+
+    /// Acquires the key if it is free.
+    ///
+    /// # Errors
+    /// [`LockError::HeldByOther`] with who holds it; else as [`LockClient::acquire`].
+    pub async fn try_acquire(&self, key: &LockKey) -> Result<HeldLock, LockError> {
+        self.lock(key).try_acquire().await
+    }
+
+    /// Acquires the key, runs `work` and gives the key back. `work` is told how to check the lock and answers what the
+    /// application wants to know; its answer comes back whatever became of the lock meanwhile (case L21): a loss is seen
+    /// by the checks of the work itself, not by its result being taken away.
+    ///
+    /// # Errors
+    /// As [`LockClient::acquire`], and then `work` was not called.
+    pub async fn with_lock<T, F>(&self, key: &LockKey, work: impl FnOnce(LockView) -> F) -> Result<T, LockError>
+    where
+        F: Future<Output = T>,
+    {
+        let held = self.acquire(key).await?;
+        let result = work(held.view()).await;
+        if let Err(error) = held.release().await {
+            tracing::info!(event = "release_after_work", %key, %error);
+        }
+        Ok(result)
+    }
+
+    /// L7: the key as a server has it, through this client's connections.
+    ///
+    /// # Errors
+    /// [`LockError::Unavailable`] when no server answered, [`LockError::Invalid`] when it refused to.
+    pub async fn inspect(&self, key: &LockKey) -> Result<KeyView, LockError> {
+        let (tell, told) = oneshot::channel();
+        let inspect = Inspect { key: key.clone(), tell };
+        self.0.handle.tell_surely(inspect, &self.trace());
+        hear(told).await
+    }
+
+    /// Ends the session, and with it every lock of this client, and waits until the server has said so. What is still
+    /// held is lost ([`lock_api::LostReason::SessionLost`]); what is pending fails.
+    ///
+    /// # Errors
+    /// [`LockError::Unavailable`] when no server answered: the session expires by itself.
+    pub async fn close(self) -> Result<(), LockError> {
+        let (tell, told) = oneshot::channel();
+        self.0.handle.tell_surely(Close { tell: Some(tell) }, &self.trace());
+        hear(told).await
+    }
+
+    /// Whether the client still works: false after [`LockClient::close`] through another clone, or when its actor could
+    /// not be restarted any more.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.0.handle.is_alive()
+    }
+
+    /// The name of this client's session.
+    #[must_use]
+    pub fn owner(&self) -> &lock_api::Owner {
+        &self.0.options.owner
+    }
+
+    fn trace(&self) -> TraceContext {
+        TraceContext::root(&self.0.kit.host().random)
+    }
+}
+
+async fn hear<T>(told: oneshot::Receiver<Result<T, LockError>>) -> Result<T, LockError> {
+    told.await
+        .unwrap_or_else(|_| Err(unavailable("the client has stopped")))
+}
+
+/// An acquire with its particulars.
+#[derive(Debug)]
+#[must_use = "nothing happens before one of the acquiring methods is called"]
+pub struct LockRequest<'a> {
+    client: &'a LockClient,
+    key: LockKey,
+    ttl: Option<Duration>,
+    metadata: Option<Value>,
+    trace: Option<TraceContext>,
+}
+
+impl LockRequest<'_> {
+    /// The lease's own TTL, instead of `lock.grant.ttl`.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Metadata, at most 4,096 bytes as compact JSON, shown to whoever is refused.
+    pub fn metadata(mut self, metadata: Value) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// The trace this acquire belongs to (NFR-08).
+    pub const fn trace(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// See [`LockClient::acquire`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn acquire(self) -> Result<HeldLock, LockError> {
+        self.send(Mode::Attempts).await
+    }
+
+    /// See [`LockClient::acquire_within`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn acquire_within(self, budget: Duration) -> Result<HeldLock, LockError> {
+        self.send(Mode::Within(budget)).await
+    }
+
+    /// See [`LockClient::try_acquire`].
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn try_acquire(self) -> Result<HeldLock, LockError> {
+        self.send(Mode::Try).await
+    }
+
+    async fn send(self, mode: Mode) -> Result<HeldLock, LockError> {
+        let shared = self.client.0.clone();
+        if let Some(ttl) = self.ttl {
+            check_ttl("ttl", ttl, shared.options.safety_margin)?;
+        }
+        let (tell, told) = oneshot::channel();
+        let acquire = Acquire {
+            key: self.key,
+            mode,
+            ttl: self.ttl,
+            metadata: self.metadata,
+            shared: shared.clone(),
+            tell,
+        };
+        let trace = self.trace.unwrap_or_else(|| self.client.trace());
+        if shared.handle.tell(acquire, &trace).is_err() {
+            return Err(unavailable("the client has stopped, or has too much to do"));
+        }
+        hear(told).await
+    }
+}
+
+/// Puts the core on a thread of its own and waits for its address.
+async fn on_own_thread(
+    kit: &Kit,
+    options: ClientOptions,
+    count: CountLoss,
+    connect: Connect,
+) -> Result<Handle<Core>, LockError> {
+    let Blocking::Threads(spawn) = &kit.host().blocking else {
+        return Err(invalid("this host has no threads: place the client here"));
+    };
+    let (started, handle) = oneshot::channel();
+    let thread_kit = kit.clone();
+    let body = move || {
+        actix_rt::System::new().block_on(async move {
+            let (done, ended) = oneshot::channel();
+            let (handle, kept) = spawn_core(&thread_kit, options, count, connect, Some(done));
+            if started.send(handle).is_err() {
+                return;
+            }
+            // Ready when the session was closed; an error when the actor could not be restarted any more.
+            drop(ended.await);
+            kept.abandon();
+        });
+    };
+    spawn("dlock-client", Box::new(body)).map_err(|error| unavailable(format!("no thread for the client: {error}")))?;
+    handle
+        .await
+        .map_err(|_| unavailable("the client's thread ended at its start"))
+}

@@ -1,0 +1,160 @@
+//! What a client can be told.
+
+use lock_api::{LockError, Owner, Ttl};
+use serde_json::Value;
+use std::time::Duration;
+
+/// The largest `wait_ms` that the server takes (C3.3 L4).
+pub(crate) const SERVER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The settings of a [`crate::LockClient`]. Each field says which name of the configuration (C5.2) it carries and begins
+/// with that name's default.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// The name this session gives for itself, shown to whoever is refused.
+    pub owner: Owner,
+    /// Free metadata of the session, at most 4,096 bytes as compact JSON.
+    pub metadata: Option<Value>,
+    /// `lock.session.ttl`: how long the session lives without a heartbeat.
+    pub session_ttl: Duration,
+    /// `lock.grant.ttl`: the lease of a grant; none leaves it to the server.
+    pub grant_ttl: Option<Duration>,
+    /// `lock.client.safety-margin`: how long before the server can expire a lease the client gives it up (FR-11).
+    /// Must be below half of each TTL.
+    pub safety_margin: Duration,
+    /// `lock.acquire.max-attempts` (FR-28).
+    pub attempts_max: u32,
+    /// The first bound of the full-jitter backoff (FR-28).
+    pub backoff_base: Duration,
+    /// The last bound of the full-jitter backoff (FR-28).
+    pub backoff_cap: Duration,
+    /// `http.request-timeout`: how long one call may take, the server-side wait not counted.
+    pub request_timeout: Duration,
+}
+
+impl ClientOptions {
+    /// The defaults of C5.2 under this name.
+    #[must_use]
+    pub fn new(owner: Owner) -> Self {
+        Self {
+            owner,
+            metadata: None,
+            session_ttl: Duration::from_secs(15),
+            grant_ttl: None,
+            safety_margin: Duration::from_secs(1),
+            attempts_max: 5,
+            backoff_base: Duration::from_millis(50),
+            backoff_cap: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(5),
+        }
+    }
+
+    /// With another `lock.session.ttl`.
+    #[must_use]
+    pub const fn session_ttl(mut self, ttl: Duration) -> Self {
+        self.session_ttl = ttl;
+        self
+    }
+
+    /// With another `lock.grant.ttl`.
+    #[must_use]
+    pub const fn grant_ttl(mut self, ttl: Duration) -> Self {
+        self.grant_ttl = Some(ttl);
+        self
+    }
+
+    /// With another `lock.client.safety-margin`.
+    #[must_use]
+    pub const fn safety_margin(mut self, margin: Duration) -> Self {
+        self.safety_margin = margin;
+        self
+    }
+
+    /// With another `lock.acquire.max-attempts`.
+    #[must_use]
+    pub const fn attempts_max(mut self, attempts: u32) -> Self {
+        self.attempts_max = attempts;
+        self
+    }
+
+    /// With another `http.request-timeout`.
+    #[must_use]
+    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// With metadata of the session.
+    #[must_use]
+    pub fn metadata(mut self, metadata: Value) -> Self {
+        self.metadata = Some(metadata);
+        self
+    }
+
+    /// Refuses what cannot work (case L13).
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        check_ttl("lock.session.ttl", self.session_ttl, self.safety_margin)?;
+        if let Some(ttl) = self.grant_ttl {
+            check_ttl("lock.grant.ttl", ttl, self.safety_margin)?;
+        }
+        if self.attempts_max == 0 {
+            return Err(invalid("lock.acquire.max-attempts must be at least 1"));
+        }
+        if self.request_timeout.is_zero() {
+            return Err(invalid("http.request-timeout must be above 0"));
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn invalid(detail: impl Into<String>) -> LockError {
+    LockError::Invalid { detail: detail.into() }
+}
+
+/// A TTL is usable when it is one at all and the safety margin is below half of it: otherwise the client would give the
+/// lease up before, or just when, it could first renew it.
+pub(crate) fn check_ttl(name: &str, ttl: Duration, margin: Duration) -> Result<(), LockError> {
+    Ttl::new(ttl).map_err(|error| invalid(format!("{name}: {error}")))?;
+    if margin >= ttl / 2 {
+        return Err(invalid(format!(
+            "{name} of {ttl:?} is too short for lock.client.safety-margin of {margin:?}, which must be below half of it"
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> ClientOptions {
+        ClientOptions::new(Owner::new("test").unwrap())
+    }
+
+    #[test]
+    fn case_l13_a_ttl_that_cannot_work_is_an_error_and_no_panic() {
+        assert_eq!(options().check(), Ok(()));
+        let day_and_more = Duration::from_secs(24 * 3600 + 1);
+        for ms in [0, 1, 999, 1_000, 2_000] {
+            let ttl = Duration::from_millis(ms);
+            assert!(
+                matches!(options().session_ttl(ttl).check(), Err(LockError::Invalid { .. })),
+                "session {ms} ms"
+            );
+            assert!(
+                matches!(options().grant_ttl(ttl).check(), Err(LockError::Invalid { .. })),
+                "grant {ms} ms"
+            );
+        }
+        for ttl in [day_and_more, Duration::MAX] {
+            assert!(matches!(
+                options().session_ttl(ttl).check(),
+                Err(LockError::Invalid { .. })
+            ));
+        }
+        assert!(options().grant_ttl(Duration::from_millis(2_001)).check().is_ok());
+        assert!(options().safety_margin(Duration::MAX).check().is_err());
+        assert!(options().attempts_max(0).check().is_err());
+    }
+}
