@@ -18,6 +18,7 @@ mod gateway;
 mod logging;
 mod metrics;
 mod openapi;
+mod peer;
 mod problem;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
@@ -29,5 +30,6 @@ pub use extract::{
 pub use gateway::{Apps, Drain, Gateway};
 pub use logging::{init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
+pub use peer::Peer;
 pub use problem::ApiError;
 pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};

@@ -146,6 +146,10 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     whole
         .end()
         .map_err(|error| ApiError::invalid("body", format!("has something after its end: {error}")))?;
+    // serde would also take an array for a struct, its fields by position.
+    if !text.trim_start().starts_with('{') {
+        return Err(ApiError::invalid("body", "must be a JSON object"));
+    }
     let mut typed = serde_json::Deserializer::from_str(text);
     serde_path_to_error::deserialize(&mut typed).map_err(|error| {
         let message = error.inner().to_string();
@@ -290,7 +294,8 @@ mod tests {
             (r#"{"owner":"a"} x"#, "body"),
             (r#"{"owner":"a"}{}"#, "body"),
             (r#"{"owner":"a""#, "body"),
-            ("[]", "owner"),
+            ("[]", "body"),
+            (r#"["a",null,null,null]"#, "body"),
             ("null", "body"),
             ("7", "body"),
             ("x", "body"),

@@ -244,6 +244,7 @@ impl Gateway {
         let drain_timeout = settings.duration("http.drain-timeout");
         let apps = self.apps(configure);
         let server = HttpServer::new(move || apps.app())
+            .on_connect(crate::peer::remember)
             .workers(count("http.workers"))
             .max_connections(count("http.connections-max"))
             .backlog(u32::try_from(settings.integer("http.backlog")).unwrap_or(u32::MAX))

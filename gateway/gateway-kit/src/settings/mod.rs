@@ -708,9 +708,13 @@ fn show_duration(value: Duration) -> String {
     format!("{ms}ms")
 }
 
-/// The text with every password of a URL in it replaced (NFR-12).
+/// The text with every password of a URL in it replaced (NFR-12). A list of URLs separated by commas is masked one by one.
 #[must_use]
 pub fn mask(text: &str) -> String {
+    let parts: Vec<&str> = text.split(',').collect();
+    if parts.len() > 1 && parts.iter().all(|part| part.contains("://")) {
+        return parts.iter().map(|part| mask(part)).collect::<Vec<_>>().join(",");
+    }
     let Some((scheme, rest)) = text.split_once("://") else {
         return text.to_owned();
     };

@@ -1,1 +1,428 @@
+use super::*;
+use std::collections::BTreeSet;
+use std::io::Write as _;
 
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn from_file(text: &str) -> Result<Settings, ConfigError> {
+    Settings::load(Some(file(text).path()), [], &[])
+}
+
+fn from_env(pairs: &[(&str, &str)]) -> Result<Settings, ConfigError> {
+    Settings::load(
+        None,
+        pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+        &[],
+    )
+}
+
+fn flag(name: &str, value: &str) -> Result<Settings, ConfigError> {
+    Settings::load(None, [], &[(name.to_owned(), value.to_owned())])
+}
+
+#[test]
+fn the_defaults_are_those_of_the_contract() {
+    let settings = Settings::defaults();
+    for (name, value) in [
+        ("lock.session.ttl", "15s"),
+        ("lock.heartbeat.interval", "5s"),
+        ("lock.client.safety-margin", "1s"),
+        ("lock.acquire.backoff-min", "50ms"),
+        ("lock.acquire.backoff-max", "1s"),
+        ("executor.poll.interval", "1s"),
+        ("executor.reconcile.interval", "30s"),
+        ("executor.ambiguous-sla", "4h"),
+        ("executor.rail-timeout", "10s"),
+        ("rail.read-timeout", "8s"),
+        ("rail.visibility-horizon", "60s"),
+        ("http.request-timeout", "5s"),
+        ("lock.tombstone.retention", "24h"),
+        ("lock.audit.retention", "30d"),
+    ] {
+        assert_eq!(
+            settings.duration(name),
+            humantime::parse_duration(value).unwrap(),
+            "{name}"
+        );
+    }
+    assert_eq!(settings.integer("lock.acquire.max-attempts"), 5);
+    assert_eq!(settings.integer("executor.concurrency"), 4);
+    assert_eq!(settings.text("lock.store"), Some("sqlite"));
+    assert_eq!(settings.optional_duration("lock.grant.ttl"), None);
+    assert!(settings.boolean("payment.fencing.enabled") && settings.boolean("rail.fencing.enabled"));
+    assert!(!settings.boolean("executor.ignore-lock-lost") && !settings.boolean("debug.control"));
+}
+
+#[test]
+fn names_and_variables_are_unique_and_of_one_shape() {
+    let names: BTreeSet<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+    let variables: BTreeSet<_> = SETTINGS.iter().map(Setting::variable).collect();
+    assert_eq!((names.len(), variables.len()), (SETTINGS.len(), SETTINGS.len()));
+    for setting in SETTINGS {
+        let shape = |c: char| c.is_ascii_lowercase() || c == '.' || c == '-';
+        assert!(
+            setting.name.chars().all(shape) && setting.name.contains('.'),
+            "{}",
+            setting.name
+        );
+        let variable = setting.variable();
+        assert!(
+            !NOT_CONFIGURATION.contains(&variable.as_str()) && !variable.ends_with("_IMAGE"),
+            "{variable}"
+        );
+        assert!(!setting.doc.is_empty() && !setting.reader.is_empty());
+    }
+    let fencing = SETTINGS
+        .iter()
+        .find(|setting| setting.name == "payment.fencing.enabled")
+        .unwrap();
+    assert_eq!(fencing.variable(), "DLOCK_PAYMENT_FENCING_ENABLED");
+}
+
+#[test]
+fn the_sources_override_each_other_in_rising_order() {
+    let file = file("[lock.session]\nttl = \"20s\"\n[executor]\nconcurrency = 7\n[http]\nworkers = 2\n");
+    let env = [
+        ("DLOCK_LOCK_SESSION_TTL".to_owned(), "30s".to_owned()),
+        ("DLOCK_HTTP_WORKERS".to_owned(), "3".to_owned()),
+    ];
+    let flags = [("lock.session.ttl".to_owned(), "40s".to_owned())];
+    let settings = Settings::load(Some(file.path()), env, &flags).unwrap();
+    assert_eq!(settings.duration("lock.session.ttl"), Duration::from_secs(40));
+    assert_eq!(settings.integer("http.workers"), 3);
+    assert_eq!(settings.integer("executor.concurrency"), 7);
+    assert_eq!(settings.source("lock.session.ttl"), "the command line");
+    assert_eq!(
+        settings.source("http.workers"),
+        "the environment variable DLOCK_HTTP_WORKERS"
+    );
+    assert_eq!(settings.source("http.keep-alive"), "the default");
+}
+
+#[test]
+fn an_unknown_name_is_an_error_with_a_hint() {
+    for error in [
+        from_file("[lock.session]\nttll = \"1s\"\n").unwrap_err(),
+        flag("lock.session.ttll", "1s").unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(
+            text.contains("lock.session.ttll") && text.contains("did you mean lock.session.ttl?"),
+            "{text}"
+        );
+    }
+    let text = from_env(&[("DLOCK_LOCK_SESION_TTL", "1s")]).unwrap_err().to_string();
+    assert!(text.contains("did you mean DLOCK_LOCK_SESSION_TTL?"), "{text}");
+    assert!(from_file("nonsense = 1").is_err());
+}
+
+#[test]
+fn what_is_no_configuration_is_ignored() {
+    let settings = from_env(&[
+        ("DLOCK_TOKEN", "7"),
+        ("DLOCK_KEY", "a/b"),
+        ("DLOCK_LOCK_SERVER", "http://x"),
+        ("DLOCK_LOG", "debug"),
+        ("DLOCK_POSTGRES_IMAGE", "postgres:16"),
+        ("PATH", "/bin"),
+    ]);
+    assert!(settings.is_ok());
+}
+
+#[test]
+fn a_value_out_of_kind_or_bounds_is_named_and_not_repeated() {
+    for (name, value) in [
+        ("lock.session.ttl", "hunter2"),
+        ("lock.session.ttl", "15"),
+        ("lock.session.ttl", "100ms"),
+        ("lock.session.ttl", "-1s"),
+        ("lock.session.ttl", "1500us"),
+        ("lock.session.ttl", "400d"),
+        ("lock.session.ttl", ""),
+        ("http.workers", "0"),
+        ("http.workers", "1.5"),
+        ("http.workers", "-1"),
+        ("http.workers", "99999999999999999999"),
+        ("executor.role", "sleep"),
+        ("debug.endpoints", "yes"),
+        ("executor.owner", "a\u{7}b"),
+        ("rail.url", "hunter2"),
+        ("rail.url", "ftp://x"),
+        ("rail.url", "http:"),
+        ("lock.store.url", "mysql://x"),
+        ("lock.store.url", "sqlite:"),
+    ] {
+        let text = flag(name, value).unwrap_err().to_string();
+        assert!(
+            text.contains(name) && text.contains("must be"),
+            "{name}={value}: {text}"
+        );
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+    for bad in [
+        "http.workers = \"2\"",
+        "lock.session.ttl = 15",
+        "debug.endpoints = \"true\"",
+        "executor.owner = [1]",
+    ] {
+        let text = from_file(bad).unwrap_err().to_string();
+        assert!(text.contains(bad.split(' ').next().unwrap()), "{text}");
+    }
+}
+
+#[test]
+fn durations_are_written_as_people_write_them() {
+    for (text, ms) in [
+        ("15s", 15_000),
+        ("500ms", 500),
+        ("4h", 14_400_000),
+        ("1m 30s", 90_000),
+        ("1d", 86_400_000),
+    ] {
+        let settings = flag("http.drain-timeout", text);
+        if ms > 600_000 {
+            assert!(settings.is_err());
+            continue;
+        }
+        assert_eq!(
+            settings.unwrap().duration("http.drain-timeout"),
+            Duration::from_millis(ms)
+        );
+    }
+    for (ms, text) in [
+        (0, "0ms"),
+        (1_500, "1500ms"),
+        (90_000, "90s"),
+        (14_400_000, "4h"),
+        (86_400_000, "1d"),
+    ] {
+        assert_eq!(show_ms(ms), text);
+    }
+}
+
+#[test]
+fn two_settings_that_do_not_go_together_are_both_named() {
+    for (pairs, first, second) in [
+        (
+            &[("lock.client.safety-margin", "7500ms")][..],
+            "lock.client.safety-margin",
+            "lock.session.ttl",
+        ),
+        (
+            &[("lock.session.ttl", "2s"), ("lock.heartbeat.interval", "500ms")],
+            "lock.client.safety-margin",
+            "lock.session.ttl",
+        ),
+        (
+            &[("lock.heartbeat.interval", "15s")],
+            "lock.heartbeat.interval",
+            "lock.session.ttl",
+        ),
+        (
+            &[("rail.read-timeout", "10s")],
+            "rail.read-timeout",
+            "executor.rail-timeout",
+        ),
+        (
+            &[("lock.session.ttl-max", "10s")],
+            "lock.session.ttl",
+            "lock.session.ttl-max",
+        ),
+        (
+            &[("lock.session.ttl-min", "20s")],
+            "lock.session.ttl-min",
+            "lock.session.ttl",
+        ),
+        (&[("lock.grant.ttl", "10m")], "lock.grant.ttl", "lock.session.ttl-max"),
+        (&[("lock.grant.ttl", "500ms")], "lock.grant.ttl", "lock.session.ttl-min"),
+        (
+            &[("lock.acquire.backoff-min", "2s")],
+            "lock.acquire.backoff-min",
+            "lock.acquire.backoff-max",
+        ),
+        (&[("lock.store", "pg")], "lock.store", "lock.store.url"),
+        (
+            &[("lock.store", "pg"), ("lock.store.url", "sqlite:x")],
+            "lock.store",
+            "lock.store.url",
+        ),
+    ] {
+        let flags: Vec<_> = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        match Settings::load(None, [], &flags).unwrap_err() {
+            ConfigError::Conflict {
+                first: a, second: b, ..
+            } => assert_eq!((a, b), (first, second)),
+            other => panic!("{pairs:?}: {other}"),
+        }
+    }
+    assert!(flag("lock.client.safety-margin", "7499ms").is_ok());
+    assert!(flag("rail.read-timeout", "9999ms").is_ok());
+}
+
+#[test]
+fn the_backend_follows_the_url() {
+    for (url, store) in [
+        ("postgres://h/db", "pg"),
+        ("postgresql://h/db", "pg"),
+        ("etcd://a:1,b:2", "etcd"),
+        ("sqlite:/tmp/x", "sqlite"),
+    ] {
+        assert_eq!(flag("lock.store.url", url).unwrap().text("lock.store"), Some(store));
+    }
+}
+
+#[test]
+fn a_setting_given_twice_in_a_file_is_refused() {
+    let twice = from_file("[lock]\n\"session.ttl\" = \"20s\"\n[lock.session]\nttl = \"30s\"\n");
+    assert!(matches!(
+        twice,
+        Err(ConfigError::Twice {
+            name: "lock.session.ttl",
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_file_that_is_not_there_or_no_toml_is_named() {
+    let missing = Settings::load(Some(Path::new("/nonexistent/dlock.toml")), [], &[])
+        .unwrap_err()
+        .to_string();
+    assert!(missing.contains("/nonexistent/dlock.toml"), "{missing}");
+    assert!(matches!(from_file("[lock"), Err(ConfigError::File { .. })));
+}
+
+#[test]
+fn what_is_printed_can_be_read_again() {
+    let flags: Vec<_> = [
+        ("lock.session.ttl", "1m 30s"),
+        ("executor.owner", "he said \"hi\" # \\ \u{1f512}"),
+        ("lock.store.lineage", "abc"),
+        ("lock.store.url", "etcd://a:1"),
+        ("http.workers", "3"),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .to_vec();
+    let settings = Settings::load(None, [], &flags).unwrap();
+    let printed = settings.to_toml();
+    let again = from_file(&printed).unwrap_or_else(|error| panic!("{error}\n{printed}"));
+    let values = |settings: &Settings| {
+        settings
+            .entries
+            .iter()
+            .map(|(name, entry)| (*name, entry.value.clone()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(values(&again), values(&settings));
+}
+
+#[test]
+fn passwords_are_never_printed() {
+    for (url, shown) in [
+        (
+            "postgres://user:hunter2@host:5432/db",
+            "postgres://user:***@host:5432/db",
+        ),
+        ("postgres://user:hun@ter2@host/db", "postgres://user:***@host/db"),
+        (
+            "postgres://host/db?user=u&password=hunter2&x=1",
+            "postgres://host/db?user=u&password=***&x=1",
+        ),
+        (
+            "postgres://host/db?sslPassword=hunter2",
+            "postgres://host/db?sslPassword=***",
+        ),
+        ("postgres://user@host/db", "postgres://user@host/db"),
+        ("sqlite:/var/lib/a@b:c", "sqlite:/var/lib/a@b:c"),
+    ] {
+        assert_eq!(mask(url), shown);
+        if url.starts_with("postgres") {
+            let printed = flag("lock.store.url", url).unwrap().to_toml();
+            assert!(!printed.contains("hunter2") && !printed.contains("ter2"), "{printed}");
+        }
+    }
+    let flags = [(
+        "executor.lock-servers".to_owned(),
+        "http://a:s3cret@h1,http://b:s3cret@h2".to_owned(),
+    )];
+    let printed = Settings::load(None, [], &flags).unwrap().to_toml();
+    assert!(
+        !printed.contains("s3cret") && printed.contains("h1") && printed.contains("h2"),
+        "{printed}"
+    );
+}
+
+#[cfg(not(feature = "lab"))]
+#[test]
+fn a_fence_cannot_be_switched_off_where_the_switch_is_not_compiled_in() {
+    for name in [
+        "payment.fencing.enabled",
+        "rail.fencing.enabled",
+        "executor.ignore-lock-lost",
+        "debug.control",
+    ] {
+        assert!(
+            matches!(flag(name, "false"), Err(ConfigError::Unknown { .. })),
+            "{name}"
+        );
+    }
+    assert!(matches!(
+        from_env(&[("DLOCK_RAIL_FENCING_ENABLED", "false")]),
+        Err(ConfigError::Unknown { .. })
+    ));
+    assert!(matches!(
+        flag("debug.fault-points", "a.b=kill"),
+        Err(ConfigError::Unknown { .. })
+    ));
+    assert!(!Settings::defaults().to_toml().contains("fencing"));
+}
+
+#[cfg(feature = "lab")]
+#[test]
+fn the_lab_can_switch_a_fence_off() {
+    assert!(
+        !flag("payment.fencing.enabled", "false")
+            .unwrap()
+            .boolean("payment.fencing.enabled")
+    );
+    assert!(
+        !from_env(&[("DLOCK_RAIL_FENCING_ENABLED", "false")])
+            .unwrap()
+            .boolean("rail.fencing.enabled")
+    );
+    assert_eq!(
+        flag("debug.fault-points", "a.b=kill")
+            .unwrap()
+            .text("debug.fault-points"),
+        Some("a.b=kill")
+    );
+    assert!(Settings::defaults().boolean("debug.endpoints"));
+}
+
+#[test]
+fn the_documented_table_is_the_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (begin, end) = ("<!-- settings: begin -->\n", "<!-- settings: end -->");
+    let start = page.find(begin).expect("the page marks where the table begins") + begin.len();
+    let stop = page.find(end).expect("the page marks where the table ends");
+    let table = Settings::to_markdown();
+    if page[start..stop] != table && std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, format!("{}{table}{}", &page[..start], &page[stop..])).unwrap();
+        return;
+    }
+    assert_eq!(
+        &page[start..stop],
+        table,
+        "run this test with UPDATE_DOCS=1 to write the table anew"
+    );
+}
