@@ -26,6 +26,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Acquire {
     pub(crate) request: AcquireRequest,
+    /// Whether the grant lives as long as its session's TTL, whatever the request says.
+    pub(crate) ttl_of_session: bool,
     pub(crate) names_itself: bool,
     pub(crate) received_at: Duration,
     pub(crate) wait: Duration,

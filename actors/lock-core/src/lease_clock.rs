@@ -20,7 +20,7 @@ use crate::lease::{
     Acquire, DrainQueue, KeyFreed, KeyRenewed, LeaseActor, LookedUp, Minted, SessionEnded, Tick, Undone,
 };
 use crate::metrics::Metrics;
-use crate::session::{Ended, Heard, SessionActor, Waits};
+use crate::session::{Ended, Heard, Opened, SessionActor, Waits};
 use crate::watches::Watches;
 use actor_kit::{Ask, Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
 use host_kit::{Faults, fault_point};
@@ -28,7 +28,7 @@ use lock_api::{
     AcquireOutcome, AcquireRequest, EventKind, EventQuery, ExpiredGrant, ExpiryReport, FencingToken, Heartbeat,
     HeartbeatOutcome, KeyState, LockEvent, LockKey, LockStore, OpenSession, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, SessionId, SessionView, StoreError,
-    StoreFuture,
+    StoreFuture, Ttl,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -79,7 +79,7 @@ ask! {
     // ---- messages from the children ----
 
     /// The session of this acquire is alive.
-    Vetted { message: Acquire, reply: Reply<Result<Acquired, Refusal>> } -> (), "Vetted";
+    Vetted { message: Acquire, reply: Reply<Result<Acquired, Refusal>>, ttl: Ttl } -> (), "Vetted";
     /// A lease wants its head's request granted.
     Mint { request: AcquireRequest } -> (), "Mint";
     /// A lease wants to know who holds its key.
@@ -209,7 +209,7 @@ pub struct LeaseClock {
     config: Arc<Config>,
     metrics: Metrics,
     leases: BTreeMap<LockKey, Lease>,
-    sessions: BTreeMap<SessionId, Handle<SessionActor>>,
+    sessions: BTreeMap<SessionId, Session>,
     opening: Lane<Item<Opening>>,
     beating: Lane<Item<Beating>>,
     closing: Lane<Item<Closing>>,
@@ -237,6 +237,12 @@ pub struct LeaseClock {
 struct Lease {
     handle: Handle<LeaseActor>,
     waiters: u32,
+}
+
+struct Session {
+    handle: Handle<SessionActor>,
+    /// Its TTL, once it is known to live: until then its acquires go through its actor.
+    ttl: Option<Ttl>,
 }
 
 impl LeaseClock {
@@ -387,10 +393,10 @@ impl LeaseClock {
     }
 
     fn session(&mut self, id: &SessionId, cx: &mut Cx<'_, Self>) -> Result<Handle<SessionActor>, Refusal> {
-        if let Some(handle) = self.sessions.get(id)
-            && handle.is_alive()
+        if let Some(session) = self.sessions.get(id)
+            && session.handle.is_alive()
         {
-            return Ok(handle.clone());
+            return Ok(session.handle.clone());
         }
         if self.sessions.len() >= self.config.sessions_max {
             return Err(Refusal::Overloaded("live sessions at this replica"));
@@ -405,16 +411,24 @@ impl LeaseClock {
                 config.linger,
             )
         });
-        self.sessions.insert(id.clone(), handle.clone());
+        let session = Session {
+            handle: handle.clone(),
+            ttl: None,
+        };
+        self.sessions.insert(id.clone(), session);
         Ok(handle)
     }
 
     fn pass_on(
         &mut self,
         mut message: Acquire,
+        ttl: Ttl,
         mut reply: Reply<Result<Acquired, Refusal>>,
         cx: &mut Cx<'_, Self>,
     ) {
+        if message.ttl_of_session {
+            message.request.ttl = ttl;
+        }
         if self.draining {
             message.wait = Duration::ZERO;
         }
@@ -451,7 +465,7 @@ impl LeaseClock {
     fn session_ended(&mut self, id: &SessionId, trace: &TraceContext) {
         if let Some(session) = self.sessions.remove(id) {
             self.live -= 1;
-            session.tell_surely(Ended, trace);
+            session.handle.tell_surely(Ended, trace);
         }
     }
 
@@ -670,8 +684,11 @@ impl Kind for Opening {
             clock.live += 1;
             clock.show_gauges();
             if let Ok(session) = clock.session(&view.session_id, cx) {
-                let expires_in = view.expires_in;
-                session.tell_surely(Heard { expires_in }, &turn.trace);
+                let (ttl, expires_in) = (view.ttl, view.expires_in);
+                session.tell_surely(Opened { ttl, expires_in }, &turn.trace);
+            }
+            if let Some(session) = clock.sessions.get_mut(&view.session_id) {
+                session.ttl = Some(view.ttl);
             }
             clock.plan_sweep(cx.clock().mono() + view.expires_in, cx);
         }
@@ -714,7 +731,7 @@ impl Kind for Beating {
             Ok(HeartbeatOutcome::Alive { expires_in, .. }) => {
                 if let Some(session) = clock.sessions.get(&id) {
                     let expires_in = *expires_in;
-                    session.tell_surely(Heard { expires_in }, &turn.trace);
+                    session.handle.tell_surely(Heard { expires_in }, &turn.trace);
                 }
             }
             Ok(HeartbeatOutcome::SessionNotFound) => {
@@ -1030,12 +1047,9 @@ impl Receive<Close> for LeaseClock {
 
 impl Receive<Acquire> for LeaseClock {
     fn receive(&mut self, message: Acquire, reply: Reply<Result<Acquired, Refusal>>, cx: &mut Cx<'_, Self>) {
-        if self
-            .sessions
-            .get(&message.request.session_id)
-            .is_some_and(Handle::is_alive)
-        {
-            return self.pass_on(message, reply, cx);
+        let known = self.sessions.get(&message.request.session_id);
+        if let Some(ttl) = known.filter(|session| session.handle.is_alive()).and_then(|s| s.ttl) {
+            return self.pass_on(message, ttl, reply, cx);
         }
         // Opened at another replica or before a restart, or not at all: looked up once.
         match self.session(&message.request.session_id, cx) {
@@ -1051,8 +1065,11 @@ impl Receive<Acquire> for LeaseClock {
 
 impl Receive<Vetted> for LeaseClock {
     fn receive(&mut self, vetted: Vetted, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if let Some(session) = self.sessions.get_mut(&vetted.message.request.session_id) {
+            session.ttl = Some(vetted.ttl);
+        }
         if !vetted.reply.is_abandoned() {
-            self.pass_on(vetted.message, vetted.reply, cx);
+            self.pass_on(vetted.message, vetted.ttl, vetted.reply, cx);
         }
     }
 }
@@ -1177,7 +1194,7 @@ impl Receive<WaitChanged> for LeaseClock {
             begins: change.begins,
         };
         if let Some(session) = self.sessions.get(&change.session) {
-            session.tell_surely(waits, cx.trace());
+            session.handle.tell_surely(waits, cx.trace());
         } else if change.begins {
             // The session ended, or was forgotten, between its vetting and its waiting: it is asked for again.
             match self.session(&change.session, cx) {
@@ -1201,7 +1218,7 @@ impl Receive<SessionOver> for LeaseClock {
 
 impl Receive<SessionGone> for LeaseClock {
     fn receive(&mut self, gone: SessionGone, _: Reply<()>, _: &mut Cx<'_, Self>) {
-        if self.sessions.get(&gone.id).is_some_and(|session| !session.is_alive()) {
+        if self.sessions.get(&gone.id).is_some_and(|session| !session.handle.is_alive()) {
             self.sessions.remove(&gone.id);
         }
     }

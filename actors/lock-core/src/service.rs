@@ -26,6 +26,8 @@ use tokio::sync::mpsc;
 pub struct AcquireCall {
     /// What is asked for. Its request id is the client's own or one that the gateway made.
     pub request: AcquireRequest,
+    /// Whether the grant lives as long as its session's TTL, whatever the request says (C3.3 L4).
+    pub ttl_of_session: bool,
     /// Whether the request id is the client's own, so that it can find its grant again (cases L18, L22).
     pub names_itself: bool,
     /// When the request was received, on the process's monotonic clock.
@@ -158,6 +160,7 @@ impl LockService {
         };
         let message = Acquire {
             request: call.request,
+            ttl_of_session: call.ttl_of_session,
             names_itself: call.names_itself,
             received_at,
             wait,

@@ -5,7 +5,7 @@
 //! | owns | whether the session is believed alive here, and at which keys it waits |
 //! | does not own | the session itself (the store does), its expiry (the store judges, the lease clock sweeps), its grants |
 //! | on failure | a restart forgets what it knew: it asks the store again before the next acquire passes |
-//! | messages | [`Acquire`] (vetted, then passed on), [`Waits`], [`Heard`], [`Ended`] |
+//! | messages | [`Acquire`] (vetted, then passed on), [`Waits`], [`Opened`], [`Heard`], [`Ended`] |
 //!
 //! Why it exists: a waiter must be told 404 at once when its session dies, and only whoever knows where a session
 //! waits can tell those queues (L4). A session opened elsewhere is looked up once; after that no acquire asks again.
@@ -14,7 +14,7 @@ use crate::answers::{Acquired, Refusal};
 use crate::lease::Acquire;
 use crate::lease_clock::{LeaseClock, SessionGone, SessionOver, Vetted};
 use actor_kit::{Ask, Behaviour, Cx, Handle, Receive, Reply, TraceContext};
-use lock_api::{LockKey, LockStore, SessionId, SessionView, StoreError};
+use lock_api::{LockKey, LockStore, SessionId, SessionView, StoreError, Ttl};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +23,13 @@ use std::time::Duration;
 /// The session was heard of: opened, or its heartbeat was answered.
 #[derive(Debug)]
 pub(crate) struct Heard {
+    pub(crate) expires_in: Duration,
+}
+
+/// The session was opened here.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) ttl: Ttl,
     pub(crate) expires_in: Duration,
 }
 
@@ -55,14 +62,14 @@ macro_rules! event {
         }
     )*};
 }
-event!(Heard = "Heard", Ended = "Ended", Waits = "Waits", Known = "Known", Idle = "Idle");
+event!(Opened = "Opened", Heard = "Heard", Ended = "Ended", Waits = "Waits", Known = "Known", Idle = "Idle");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belief {
     /// Nothing is known yet; the store is being asked.
     Unknown,
-    /// Alive when last heard of.
-    Alive,
+    /// Alive when last heard of, with this TTL.
+    Alive(Ttl),
     /// Over.
     Over,
 }
@@ -107,6 +114,14 @@ impl SessionActor {
     fn ask_the_store(&self, cx: &mut Cx<'_, Self>) {
         let (store, id, within) = (self.store.clone(), self.id.clone(), self.store_timeout);
         cx.pipe(async move { store.session(id, within).await }, |answer| Known { answer });
+    }
+
+    fn alive(&mut self, ttl: Ttl, expires_in: Duration, cx: &Cx<'_, Self>) {
+        self.belief = Belief::Alive(ttl);
+        self.keep_until = self.keep_until.max(cx.clock().mono() + expires_in);
+        for (message, reply, trace) in self.parked.drain(..) {
+            self.clock.tell_surely(Vetted { message, reply, ttl }, &trace);
+        }
     }
 
     fn over(&mut self, cx: &mut Cx<'_, Self>) {
@@ -158,7 +173,7 @@ impl Receive<Acquire> for SessionActor {
     fn receive(&mut self, message: Acquire, reply: Reply<Result<Acquired, Refusal>>, cx: &mut Cx<'_, Self>) {
         match self.belief {
             Belief::Over => reply.send(Ok(Acquired::SessionNotFound)),
-            Belief::Alive => self.clock.tell_surely(Vetted { message, reply }, cx.trace()),
+            Belief::Alive(ttl) => self.clock.tell_surely(Vetted { message, reply, ttl }, cx.trace()),
             Belief::Unknown => {
                 if self.parked.is_empty() {
                     self.ask_the_store(cx);
@@ -173,10 +188,8 @@ impl Receive<Known> for SessionActor {
     fn receive(&mut self, message: Known, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         match message.answer {
             Ok(Some(view)) => {
-                self.belief = Belief::Alive;
-                self.keep_until = self.keep_until.max(cx.clock().mono() + view.expires_in);
-                for (message, reply, trace) in self.parked.drain(..) {
-                    self.clock.tell_surely(Vetted { message, reply }, &trace);
+                if self.belief == Belief::Unknown {
+                    self.alive(view.ttl, view.expires_in, cx);
                 }
             }
             Ok(None) => self.over(cx),
@@ -189,14 +202,18 @@ impl Receive<Known> for SessionActor {
     }
 }
 
+impl Receive<Opened> for SessionActor {
+    fn receive(&mut self, message: Opened, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if self.belief != Belief::Over {
+            self.alive(message.ttl, message.expires_in, cx);
+        }
+    }
+}
+
 impl Receive<Heard> for SessionActor {
     fn receive(&mut self, message: Heard, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         if self.belief != Belief::Over {
-            self.belief = Belief::Alive;
             self.keep_until = cx.clock().mono() + message.expires_in;
-            for (message, reply, trace) in self.parked.drain(..) {
-                self.clock.tell_surely(Vetted { message, reply }, &trace);
-            }
         }
     }
 }
