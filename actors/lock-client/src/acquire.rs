@@ -140,7 +140,7 @@ impl Core {
         };
         let (key, tell) = (pending.key.clone(), pending.tell.take());
         let Some(mut tell) = tell else { return };
-        let call = self.call(self.options.request_timeout.saturating_add(wait), cx);
+        let call = self.call(self.options.call_timeout.saturating_add(wait), cx);
         let call = server.acquire(key, body, call);
         cx.pipe(
             async move {

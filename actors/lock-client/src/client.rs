@@ -174,7 +174,7 @@ impl LockClient {
     }
 
     /// Acquires the key, waiting in the server's queue for up to `budget`. The answer may come later than that by up to
-    /// `http.request-timeout`, when a server keeps silent.
+    /// `lock.client.call-timeout`, when a server keeps silent.
     ///
     /// # Errors
     /// As [`LockClient::acquire`].

@@ -168,8 +168,8 @@ impl Core {
         kept.abandon();
         Self {
             backoff: Backoff {
-                base: options.backoff_base,
-                cap: options.backoff_cap,
+                base: options.backoff_min,
+                cap: options.backoff_max,
             },
             options,
             servers,
@@ -363,7 +363,7 @@ impl Receive<Ready> for Core {
 impl Receive<Inspect> for Core {
     fn receive(&mut self, Inspect { key, tell }: Inspect, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         let (at, server) = self.work();
-        let call = server.inspect(key, self.call(self.options.request_timeout, cx));
+        let call = server.inspect(key, self.call(self.options.call_timeout, cx));
         cx.pipe(call, move |result| Inspected { at, result, tell });
     }
 }
@@ -421,7 +421,7 @@ impl Receive<Close> for Core {
 impl Core {
     fn close_session(&mut self, id: SessionId, tell: Option<Tell<()>>, left: u32, cx: &mut Cx<'_, Self>) {
         let (at, server) = self.work();
-        let call = server.close_session(id.clone(), self.call(self.options.request_timeout, cx));
+        let call = server.close_session(id.clone(), self.call(self.options.call_timeout, cx));
         let left = left.saturating_sub(1);
         // The next attempt, if there is one, goes to another server.
         self.fail_over(at);

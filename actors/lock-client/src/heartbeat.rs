@@ -45,7 +45,7 @@ impl Core {
             metadata: self.options.metadata.clone(),
         };
         let sent = cx.clock().boot();
-        let call = server.open_session(request, self.call(self.options.request_timeout, cx));
+        let call = server.open_session(request, self.call(self.options.call_timeout, cx));
         cx.pipe(call, move |result| Opened { at, sent, result });
     }
 

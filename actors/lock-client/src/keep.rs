@@ -98,7 +98,7 @@ impl Core {
         let Some(keeping) = self.leases.get(&lease) else { return };
         keeping.lease.condemn();
         let (_, server) = self.work();
-        let within = REASON_WITHIN.min(self.options.request_timeout);
+        let within = REASON_WITHIN.min(self.options.call_timeout);
         let call = self.call(within, cx);
         let (key, token) = (keeping.lease.key.clone(), keeping.lease.token);
         cx.pipe(
@@ -134,7 +134,7 @@ impl Core {
         let Some(releasing) = self.releases.get(&id) else {
             return;
         };
-        let within = self.options.request_timeout.min(releasing.until.saturating_sub(boot));
+        let within = self.options.call_timeout.min(releasing.until.saturating_sub(boot));
         let (key, session) = (releasing.key.clone(), releasing.session_id.clone());
         let call = server.release(key, releasing.token, session, self.call(within, cx));
         cx.pipe(call, move |result| ReleaseAnswered { id, at, result });

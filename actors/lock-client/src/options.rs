@@ -25,12 +25,12 @@ pub struct ClientOptions {
     pub safety_margin: Duration,
     /// `lock.acquire.max-attempts` (FR-28).
     pub attempts_max: u32,
-    /// The first bound of the full-jitter backoff (FR-28).
-    pub backoff_base: Duration,
-    /// The last bound of the full-jitter backoff (FR-28).
-    pub backoff_cap: Duration,
-    /// `http.request-timeout`: how long one call may take, the server-side wait not counted.
-    pub request_timeout: Duration,
+    /// `lock.acquire.backoff-min`: the bound of the first wait (FR-28).
+    pub backoff_min: Duration,
+    /// `lock.acquire.backoff-max`: the bound to which it doubles (FR-28).
+    pub backoff_max: Duration,
+    /// `lock.client.call-timeout`: how long one call may take, the server-side wait not counted.
+    pub call_timeout: Duration,
 }
 
 impl ClientOptions {
@@ -44,10 +44,28 @@ impl ClientOptions {
             grant_ttl: None,
             safety_margin: Duration::from_secs(1),
             attempts_max: 5,
-            backoff_base: Duration::from_millis(50),
-            backoff_cap: Duration::from_secs(1),
-            request_timeout: Duration::from_secs(5),
+            backoff_min: Duration::from_millis(50),
+            backoff_max: Duration::from_secs(1),
+            call_timeout: Duration::from_secs(2),
         }
+    }
+
+    /// The settings of a configuration (C5.2): `duration` answers a name's value, or none where the default is to stay.
+    #[must_use]
+    pub fn configured(owner: Owner, duration: impl Fn(&str) -> Option<Duration>, attempts_max: u32) -> Self {
+        let mut options = Self::new(owner);
+        for (name, field) in [
+            ("lock.session.ttl", &mut options.session_ttl),
+            ("lock.client.safety-margin", &mut options.safety_margin),
+            ("lock.client.call-timeout", &mut options.call_timeout),
+            ("lock.acquire.backoff-min", &mut options.backoff_min),
+            ("lock.acquire.backoff-max", &mut options.backoff_max),
+        ] {
+            *field = duration(name).unwrap_or(*field);
+        }
+        options.grant_ttl = duration("lock.grant.ttl");
+        options.attempts_max = attempts_max;
+        options
     }
 
     /// With another `lock.session.ttl`.
@@ -78,10 +96,10 @@ impl ClientOptions {
         self
     }
 
-    /// With another `http.request-timeout`.
+    /// With another `lock.client.call-timeout`.
     #[must_use]
-    pub const fn request_timeout(mut self, timeout: Duration) -> Self {
-        self.request_timeout = timeout;
+    pub const fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
         self
     }
 
@@ -101,8 +119,8 @@ impl ClientOptions {
         if self.attempts_max == 0 {
             return Err(invalid("lock.acquire.max-attempts must be at least 1"));
         }
-        if self.request_timeout.is_zero() {
-            return Err(invalid("http.request-timeout must be above 0"));
+        if self.call_timeout.is_zero() {
+            return Err(invalid("lock.client.call-timeout must be above 0"));
         }
         Ok(())
     }
