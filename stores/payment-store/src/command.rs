@@ -92,8 +92,14 @@ impl Command {
             Verb::Post { .. } => Step::Post,
             Verb::Fail { .. } => Step::Fail,
             Verb::Ambiguous { .. } => Step::Ambiguous,
-            Verb::Resolve { outcome: Resolution::Posted, .. } => Step::ResolvePosted,
-            Verb::Resolve { outcome: Resolution::Failed, .. } => Step::ResolveFailed,
+            Verb::Resolve {
+                outcome: Resolution::Posted,
+                ..
+            } => Step::ResolvePosted,
+            Verb::Resolve {
+                outcome: Resolution::Failed,
+                ..
+            } => Step::ResolveFailed,
             Verb::Cancel { .. } => Step::Cancel,
         }
     }

@@ -33,9 +33,15 @@ impl RailOutcome {
     /// Reads what the rail proxy wrote.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        [Self::Acked, Self::Declined, Self::Timeout, Self::NotReceived, Self::NotSent]
-            .into_iter()
-            .find(|outcome| outcome.as_str() == text)
+        [
+            Self::Acked,
+            Self::Declined,
+            Self::Timeout,
+            Self::NotReceived,
+            Self::NotSent,
+        ]
+        .into_iter()
+        .find(|outcome| outcome.as_str() == text)
     }
 }
 
@@ -61,7 +67,9 @@ impl Evidence {
     }
 
     fn open(&self) -> bool {
-        self.0.iter().any(|s| matches!(s.outcome, None | Some(RailOutcome::Timeout)))
+        self.0
+            .iter()
+            .any(|s| matches!(s.outcome, None | Some(RailOutcome::Timeout)))
     }
 
     /// Post: ACKED with this very reference.
@@ -132,7 +140,11 @@ impl Evidence {
         if self.0.is_empty() {
             return "NONE".to_owned();
         }
-        let words: Vec<_> = self.0.iter().map(|s| s.outcome.map_or("INTENT", RailOutcome::as_str)).collect();
+        let words: Vec<_> = self
+            .0
+            .iter()
+            .map(|s| s.outcome.map_or("INTENT", RailOutcome::as_str))
+            .collect();
         words.join(",")
     }
 }
@@ -167,10 +179,26 @@ mod tests {
             assert!(!e.supports_post("r2"));
             assert_eq!(e.supports_fail(), fail, "{outcome:?} fail");
             assert_eq!(e.supports_ambiguous(), ambiguous, "{outcome:?} ambiguous");
-            assert_eq!(e.supports_resolution(Resolution::Posted, None), posted, "{outcome:?} resolve POSTED");
-            assert_eq!(e.supports_resolution(Resolution::Failed, None), failed, "{outcome:?} resolve FAILED");
-            assert_eq!(!e.contradicts(Resolution::Posted, None), hand_posted, "{outcome:?} by hand POSTED");
-            assert_eq!(!e.contradicts(Resolution::Failed, None), hand_failed, "{outcome:?} by hand FAILED");
+            assert_eq!(
+                e.supports_resolution(Resolution::Posted, None),
+                posted,
+                "{outcome:?} resolve POSTED"
+            );
+            assert_eq!(
+                e.supports_resolution(Resolution::Failed, None),
+                failed,
+                "{outcome:?} resolve FAILED"
+            );
+            assert_eq!(
+                !e.contradicts(Resolution::Posted, None),
+                hand_posted,
+                "{outcome:?} by hand POSTED"
+            );
+            assert_eq!(
+                !e.contradicts(Resolution::Failed, None),
+                hand_failed,
+                "{outcome:?} by hand FAILED"
+            );
         }
     }
 

@@ -8,13 +8,15 @@ use rusqlite::params;
 use sql_kit::Decision;
 
 /// The fenced write.
-const FENCED: &str = "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = ?3, version = version + 1, updated_at = ?3
+const FENCED: &str =
+    "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = ?3, version = version + 1, updated_at = ?3
   WHERE payout_id = ?1 AND state = 'CLAIMED' AND claim_token = ?2 AND ?4 IS NOT NULL
     AND EXISTS (SELECT 1 FROM account a WHERE a.account_id = payout.account_id AND a.fence = ?2 AND a.barrier < ?2)";
 
 /// The write of a service that trusts its caller.
 #[cfg(feature = "lab")]
-const UNFENCED: &str = "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = ?3, version = version + 1, updated_at = ?3
+const UNFENCED: &str =
+    "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = ?3, version = version + 1, updated_at = ?3
   WHERE payout_id = ?1 AND ?2 > 0 AND ?4 IS NOT NULL";
 
 pub(super) fn ambiguous(
@@ -55,14 +57,20 @@ pub(super) fn ambiguous(
             .prepare_cached(statement)?
             .execute(params![now.payout_id, signed(token.get()), tx.now_ms, reason])?;
     exactly_one(changed)?;
-    record(tx, &Done {
-        step: Step::Ambiguous,
-        payout_id: &now.payout_id,
-        account_id: &now.account_id,
-        from: Some(now.state),
-        token: Some(token.get()),
-        actor: named(command.actor.as_deref()),
-        detail: Some(serde_json::json!({ "reason": reason, "evidence": evidence.summary() }).to_string()),
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &now.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step: Step::Ambiguous,
+            payout_id: &now.payout_id,
+            account_id: &now.account_id,
+            from: Some(now.state),
+            token: Some(token.get()),
+            actor: named(command.actor.as_deref()),
+            detail: Some(serde_json::json!({ "reason": reason, "evidence": evidence.summary() }).to_string()),
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &now.payout_id,
+    )?))))
 }

@@ -44,13 +44,16 @@ pub(super) fn raise(tx: &Tx<'_>, request: &RaiseFence) -> rusqlite::Result<Decis
     if changed == 0 {
         return Ok(Decision::Rollback(raised));
     }
-    event(tx, &Event {
-        kind: "FENCE_RAISED",
-        account_id: Some(&request.account_id),
-        payout_id: None,
-        token: Some(token),
-        actor: named(request.actor.as_deref()),
-        reason: None,
-    })?;
+    event(
+        tx,
+        &Event {
+            kind: "FENCE_RAISED",
+            account_id: Some(&request.account_id),
+            payout_id: None,
+            token: Some(token),
+            actor: named(request.actor.as_deref()),
+            reason: None,
+        },
+    )?;
     Ok(Decision::Commit(raised))
 }

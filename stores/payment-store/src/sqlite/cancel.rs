@@ -30,14 +30,20 @@ pub(super) fn cancel(
         });
     }
     exactly_one(changed)?;
-    record(tx, &Done {
-        step: Step::Cancel,
-        payout_id: &now.payout_id,
-        account_id: &now.account_id,
-        from: Some(crate::PayoutState::Pending),
-        token: None,
-        actor: operator,
-        detail: reason.map(|reason| serde_json::json!({ "reason": reason }).to_string()),
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &now.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step: Step::Cancel,
+            payout_id: &now.payout_id,
+            account_id: &now.account_id,
+            from: Some(crate::PayoutState::Pending),
+            token: None,
+            actor: operator,
+            detail: reason.map(|reason| serde_json::json!({ "reason": reason }).to_string()),
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &now.payout_id,
+    )?))))
 }

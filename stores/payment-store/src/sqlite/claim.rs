@@ -131,14 +131,20 @@ fn done(
     before: &Payout,
     token: FencingToken,
 ) -> rusqlite::Result<Decision<StepOutcome>> {
-    record(tx, &Done {
-        step: Step::Claim,
-        payout_id: &before.payout_id,
-        account_id: &before.account_id,
-        from: Some(before.state),
-        token: Some(token.get()),
-        actor: named(command.actor.as_deref()),
-        detail: None,
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &before.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step: Step::Claim,
+            payout_id: &before.payout_id,
+            account_id: &before.account_id,
+            from: Some(before.state),
+            token: Some(token.get()),
+            actor: named(command.actor.as_deref()),
+            detail: None,
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &before.payout_id,
+    )?))))
 }

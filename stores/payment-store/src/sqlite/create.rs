@@ -2,8 +2,8 @@
 //! made once per idempotency key.
 
 use super::Tx;
-use super::rows::{Done, Event, account, damaged, event, named, payout, payout_again, record};
 use super::ledger;
+use super::rows::{Done, Event, account, damaged, event, named, payout, payout_again, record};
 use crate::{AMOUNT_MAX_MINOR, Account, CreateOutcome, NewAccount, NewCredit, NewPayout, Payout, Step};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
@@ -18,7 +18,12 @@ pub(super) fn open_account(tx: &Tx<'_>, new: &NewAccount) -> rusqlite::Result<De
             "INSERT INTO account (account_id, currency, opening_balance_minor, balance_minor, opened_at)
              VALUES (?1, ?2, ?3, ?3, ?4) ON CONFLICT (account_id) DO NOTHING",
         )?
-        .execute(params![new.account_id, new.currency, new.opening_balance_minor, tx.now_ms])?;
+        .execute(params![
+            new.account_id,
+            new.currency,
+            new.opening_balance_minor,
+            tx.now_ms
+        ])?;
     let Some(stands) = account(tx.db, &new.account_id)? else {
         return Err(rusqlite::Error::QueryReturnedNoRows);
     };
@@ -32,14 +37,17 @@ pub(super) fn open_account(tx: &Tx<'_>, new: &NewAccount) -> rusqlite::Result<De
             }
         }));
     }
-    event(tx, &Event {
-        kind: "ACCOUNT_OPENED",
-        account_id: Some(&new.account_id),
-        payout_id: None,
-        token: None,
-        actor: named(new.actor.as_deref()),
-        reason: None,
-    })?;
+    event(
+        tx,
+        &Event {
+            kind: "ACCOUNT_OPENED",
+            account_id: Some(&new.account_id),
+            payout_id: None,
+            token: None,
+            actor: named(new.actor.as_deref()),
+            reason: None,
+        },
+    )?;
     Ok(Decision::Commit(CreateOutcome::Created(stands)))
 }
 
@@ -55,14 +63,17 @@ pub(super) fn credit(tx: &Tx<'_>, new: &NewCredit) -> rusqlite::Result<Decision<
     if before.balance_minor.saturating_add(new.amount_minor) > AMOUNT_MAX_MINOR {
         return Ok(Decision::Rollback(CreateOutcome::BalanceTooLarge));
     }
-    let credit_id = event(tx, &Event {
-        kind: "CREDITED",
-        account_id: Some(&new.account_id),
-        payout_id: None,
-        token: None,
-        actor: named(new.actor.as_deref()),
-        reason: Some(&new.reference),
-    })?;
+    let credit_id = event(
+        tx,
+        &Event {
+            kind: "CREDITED",
+            account_id: Some(&new.account_id),
+            payout_id: None,
+            token: None,
+            actor: named(new.actor.as_deref()),
+            reason: Some(&new.reference),
+        },
+    )?;
     ledger::receive(tx, &before, credit_id, new.amount_minor)?;
     let Some(after) = account(tx.db, &new.account_id)? else {
         return Err(rusqlite::Error::QueryReturnedNoRows);
@@ -88,7 +99,9 @@ pub(super) fn create_payout(tx: &Tx<'_>, new: &NewPayout) -> rusqlite::Result<De
         return Ok(Decision::Rollback(CreateOutcome::AccountNotFound));
     };
     if from.currency != new.currency {
-        return Ok(Decision::Rollback(CreateOutcome::CurrencyMismatch { currency: from.currency }));
+        return Ok(Decision::Rollback(CreateOutcome::CurrencyMismatch {
+            currency: from.currency,
+        }));
     }
     let payout_id = new.chosen_id.as_ref().unwrap_or(&new.fresh_id);
     if payout(tx.db, payout_id)?.is_some() {
@@ -111,15 +124,18 @@ pub(super) fn create_payout(tx: &Tx<'_>, new: &NewPayout) -> rusqlite::Result<De
             new.reference,
             tx.now_ms
         ])?;
-    record(tx, &Done {
-        step: Step::Create,
-        payout_id,
-        account_id: &new.account_id,
-        from: None,
-        token: None,
-        actor: named(new.actor.as_deref()),
-        detail: None,
-    })?;
+    record(
+        tx,
+        &Done {
+            step: Step::Create,
+            payout_id,
+            account_id: &new.account_id,
+            from: None,
+            token: None,
+            actor: named(new.actor.as_deref()),
+            detail: None,
+        },
+    )?;
     let made = payout_again(tx, payout_id)?;
     remember(tx, ROUTE, &new.idempotency_key, &hash, &made)?;
     Ok(Decision::Commit(CreateOutcome::Created(made)))

@@ -8,7 +8,9 @@ use sql_kit::Decision;
 use std::time::Duration;
 
 pub(super) fn escalate(tx: &Tx<'_>, sla: Duration, limit: u32) -> rusqlite::Result<Decision<Vec<String>>> {
-    let before = tx.now_ms.saturating_sub(i64::try_from(sla.as_millis()).unwrap_or(i64::MAX));
+    let before = tx
+        .now_ms
+        .saturating_sub(i64::try_from(sla.as_millis()).unwrap_or(i64::MAX));
     let due: Vec<(String, String)> = tx
         .db
         .prepare_cached(
@@ -25,14 +27,19 @@ pub(super) fn escalate(tx: &Tx<'_>, sla: Duration, limit: u32) -> rusqlite::Resu
         tx.db
             .prepare_cached("UPDATE payout SET escalated_at = ?2 WHERE payout_id = ?1 AND state = 'RAIL_AMBIGUOUS'")?
             .execute(params![payout_id, tx.now_ms])?;
-        event(tx, &Event {
-            kind: "ESCALATED",
-            account_id: Some(account_id),
-            payout_id: Some(payout_id),
-            token: None,
-            actor: "payment-resource",
-            reason: Some("ambiguous for longer than executor.ambiguous-sla"),
-        })?;
+        event(
+            tx,
+            &Event {
+                kind: "ESCALATED",
+                account_id: Some(account_id),
+                payout_id: Some(payout_id),
+                token: None,
+                actor: "payment-resource",
+                reason: Some("ambiguous for longer than executor.ambiguous-sla"),
+            },
+        )?;
     }
-    Ok(Decision::Commit(due.into_iter().map(|(payout_id, _)| payout_id).collect()))
+    Ok(Decision::Commit(
+        due.into_iter().map(|(payout_id, _)| payout_id).collect(),
+    ))
 }

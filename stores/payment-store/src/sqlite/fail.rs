@@ -55,14 +55,20 @@ pub(super) fn fail(
             .prepare_cached(statement)?
             .execute(params![now.payout_id, signed(token.get()), tx.now_ms, reason])?;
     exactly_one(changed)?;
-    record(tx, &Done {
-        step: Step::Fail,
-        payout_id: &now.payout_id,
-        account_id: &now.account_id,
-        from: Some(now.state),
-        token: Some(token.get()),
-        actor: named(command.actor.as_deref()),
-        detail: Some(serde_json::json!({ "reason": reason, "evidence": evidence.summary() }).to_string()),
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &now.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step: Step::Fail,
+            payout_id: &now.payout_id,
+            account_id: &now.account_id,
+            from: Some(now.state),
+            token: Some(token.get()),
+            actor: named(command.actor.as_deref()),
+            detail: Some(serde_json::json!({ "reason": reason, "evidence": evidence.summary() }).to_string()),
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &now.payout_id,
+    )?))))
 }

@@ -58,12 +58,7 @@ pub(super) fn did(tx: &Tx<'_>, payout_id: &str, step: Step, token: FencingToken)
 }
 
 /// Why T = m does not give the step. A token of another account may be the same number (C1.7), hence the join.
-pub(super) fn spent(
-    tx: &Tx<'_>,
-    account_id: &str,
-    mark: Mark,
-    token: FencingToken,
-) -> rusqlite::Result<FenceReason> {
+pub(super) fn spent(tx: &Tx<'_>, account_id: &str, mark: Mark, token: FencingToken) -> rusqlite::Result<FenceReason> {
     if mark.barrier >= token.get() {
         return Ok(FenceReason::Stale);
     }
@@ -83,11 +78,7 @@ pub(super) fn spent(
 }
 
 /// Judges a step that advances the mark, when the mark did not advance: T ≤ m.
-pub(super) fn not_advanced(
-    tx: &Tx<'_>,
-    account_id: &str,
-    token: FencingToken,
-) -> rusqlite::Result<Refusal> {
+pub(super) fn not_advanced(tx: &Tx<'_>, account_id: &str, token: FencingToken) -> rusqlite::Result<Refusal> {
     let mark = mark(tx, account_id)?;
     let reason = if token.get() < mark.fence {
         FenceReason::Stale

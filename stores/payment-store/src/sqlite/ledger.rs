@@ -37,7 +37,13 @@ pub(super) fn receive(tx: &Tx<'_>, account: &Account, credit_id: i64, amount_min
     )?;
     let house = format!("house:credits:{}", account.currency);
     for (account_id, amount_minor) in [(&account.account_id, amount_minor), (&house, -amount_minor)] {
-        leg.execute(params![credit_id, account_id, account.currency, amount_minor, tx.now_ms])?;
+        leg.execute(params![
+            credit_id,
+            account_id,
+            account.currency,
+            amount_minor,
+            tx.now_ms
+        ])?;
     }
     move_balance(tx, &account.account_id, amount_minor)
 }
@@ -57,7 +63,8 @@ pub(super) fn list(
     after: u64,
     limit: u32,
 ) -> rusqlite::Result<Vec<LedgerRow>> {
-    const COLUMNS: &str = "e.entry_id, e.payout_id, e.account_id, e.amount_minor, e.currency, e.token, e.at, p.rail_reference
+    const COLUMNS: &str =
+        "e.entry_id, e.payout_id, e.account_id, e.amount_minor, e.currency, e.token, e.at, p.rail_reference
         FROM ledger_entry e LEFT JOIN payout p ON p.payout_id = e.payout_id";
     let after = signed(after);
     match account_id {

@@ -23,7 +23,10 @@ pub(super) fn payouts(db: &Connection, query: &PayoutQuery) -> rusqlite::Result<
     db.prepare_cached(&format!(
         "SELECT {PAYOUT_COLUMNS} FROM payout WHERE seq > ?1 AND {filter} ORDER BY seq LIMIT ?2"
     ))?
-    .query_map(params![signed(query.after), query.limit, query.account_id, state], payout_row)?
+    .query_map(
+        params![signed(query.after), query.limit, query.account_id, state],
+        payout_row,
+    )?
     .collect()
 }
 
@@ -94,7 +97,10 @@ pub(super) fn tally(db: &Connection) -> rusqlite::Result<Tally> {
         }
     }
     let one = |sql: &str| -> rusqlite::Result<Option<i64>> {
-        db.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional().map(Option::flatten)
+        db.prepare_cached(sql)?
+            .query_row([], |row| row.get(0))
+            .optional()
+            .map(Option::flatten)
     };
     Ok(Tally {
         by_state,

@@ -22,7 +22,7 @@ mod verify;
 
 use crate::{
     Account, AuditRow, Command, CreateOutcome, FenceOutcome, Fencing, LedgerRow, NewAccount, NewCredit, NewPayout,
-    Payout, PayoutQuery, PaymentFuture, PaymentStore, RaiseFence, StepOutcome, Tally, TransitionRow, Verb,
+    PaymentFuture, PaymentStore, Payout, PayoutQuery, RaiseFence, StepOutcome, Tally, TransitionRow, Verb,
     VerifyReport,
 };
 use host_kit::{Clock, Faults, Host, fault_point};
@@ -156,7 +156,10 @@ fn refuse(refusal: crate::Refusal) -> rusqlite::Result<Decision<StepOutcome>> {
 
 fn apply(tx: &Tx<'_>, command: &Command) -> rusqlite::Result<Decision<StepOutcome>> {
     match &command.verb {
-        Verb::Claim { token, expected_version } => {
+        Verb::Claim {
+            token,
+            expected_version,
+        } => {
             let outcome = claim::claim(tx, command, *token, *expected_version);
             fault_point!(tx.faults, "payment_resource.before_claim_commit");
             outcome
@@ -182,7 +185,14 @@ fn apply(tx: &Tx<'_>, command: &Command) -> rusqlite::Result<Decision<StepOutcom
             rail_reference,
             by_hand,
         } => {
-            let outcome = resolve::resolve(tx, command, *token, *outcome, rail_reference.as_deref(), by_hand.as_ref());
+            let outcome = resolve::resolve(
+                tx,
+                command,
+                *token,
+                *outcome,
+                rail_reference.as_deref(),
+                by_hand.as_ref(),
+            );
             fault_point!(tx.faults, "payment_resource.before_resolve_commit");
             outcome
         }

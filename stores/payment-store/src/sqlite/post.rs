@@ -58,14 +58,20 @@ pub(super) fn post(
     ])?;
     exactly_one(changed)?;
     ledger::pay(tx, &now, token)?;
-    record(tx, &Done {
-        step: Step::Post,
-        payout_id: &now.payout_id,
-        account_id: &now.account_id,
-        from: Some(now.state),
-        token: Some(token.get()),
-        actor: named(command.actor.as_deref()),
-        detail: Some(serde_json::json!({ "rail_reference": rail_reference }).to_string()),
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &now.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step: Step::Post,
+            payout_id: &now.payout_id,
+            account_id: &now.account_id,
+            from: Some(now.state),
+            token: Some(token.get()),
+            actor: named(command.actor.as_deref()),
+            detail: Some(serde_json::json!({ "rail_reference": rail_reference }).to_string()),
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &now.payout_id,
+    )?))))
 }

@@ -15,7 +15,8 @@ const FENCED: &str = "UPDATE payout SET state = ?4, rail_reference = coalesce(?5
 
 /// The write of a service that trusts its caller.
 #[cfg(feature = "lab")]
-const UNFENCED: &str = "UPDATE payout SET state = ?4, rail_reference = coalesce(?5, rail_reference), failure_reason = ?6,
+const UNFENCED: &str =
+    "UPDATE payout SET state = ?4, rail_reference = coalesce(?5, rail_reference), failure_reason = ?6,
     version = version + 1, updated_at = ?3
   WHERE payout_id = ?1 AND ?2 > 0";
 
@@ -55,7 +56,10 @@ pub(super) fn resolve(
         return refuse(refusal);
     }
     let (reference, failure) = match outcome {
-        Resolution::Posted => (rail_reference.or_else(|| evidence.acked_reference(None).flatten()), None),
+        Resolution::Posted => (
+            rail_reference.or_else(|| evidence.acked_reference(None).flatten()),
+            None,
+        ),
         Resolution::Failed => (None, Some(failure_reason(&evidence, by_hand))),
     };
     let statement = match tx.fencing {
@@ -83,16 +87,22 @@ pub(super) fn resolve(
         detail["by_hand"] = true.into();
         detail["reason"] = hand.reason.as_str().into();
     }
-    record(tx, &Done {
-        step,
-        payout_id: &now.payout_id,
-        account_id: &now.account_id,
-        from: Some(now.state),
-        token: Some(token.get()),
-        actor: by_hand.map_or_else(|| named(command.actor.as_deref()), |hand| &hand.operator),
-        detail: Some(detail.to_string()),
-    })?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(tx, &now.payout_id)?))))
+    record(
+        tx,
+        &Done {
+            step,
+            payout_id: &now.payout_id,
+            account_id: &now.account_id,
+            from: Some(now.state),
+            token: Some(token.get()),
+            actor: by_hand.map_or_else(|| named(command.actor.as_deref()), |hand| &hand.operator),
+            detail: Some(detail.to_string()),
+        },
+    )?;
+    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
+        tx,
+        &now.payout_id,
+    )?))))
 }
 
 /// What the evidence says against it: the reconciler needs it on his side, a human only not against him.

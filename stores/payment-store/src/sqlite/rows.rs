@@ -28,7 +28,8 @@ pub(super) fn lineage(tx: &Tx<'_>, fresh: &str) -> rusqlite::Result<String> {
          ON CONFLICT (id) DO NOTHING",
         params![fresh, tx.now_ms],
     )?;
-    tx.db.query_row("SELECT lineage FROM pay_lineage WHERE id = 1", [], |row| row.get(0))
+    tx.db
+        .query_row("SELECT lineage FROM pay_lineage WHERE id = 1", [], |row| row.get(0))
 }
 
 pub(super) const ACCOUNT_COLUMNS: &str = "a.account_id, a.currency, a.opening_balance_minor, a.balance_minor, a.fence,
@@ -47,12 +48,15 @@ pub(super) fn account_row(row: &Row<'_>) -> rusqlite::Result<Account> {
 }
 
 pub(super) fn account(db: &Connection, account_id: &str) -> rusqlite::Result<Option<Account>> {
-    db.prepare_cached(&format!("SELECT {ACCOUNT_COLUMNS} FROM account a WHERE a.account_id = ?1"))?
-        .query_row([account_id], account_row)
-        .optional()
+    db.prepare_cached(&format!(
+        "SELECT {ACCOUNT_COLUMNS} FROM account a WHERE a.account_id = ?1"
+    ))?
+    .query_row([account_id], account_row)
+    .optional()
 }
 
-pub(super) const PAYOUT_COLUMNS: &str = "seq, payout_id, account_id, amount_minor, currency, creditor, reference, state,
+pub(super) const PAYOUT_COLUMNS: &str =
+    "seq, payout_id, account_id, amount_minor, currency, creditor, reference, state,
     claim_token, rail_reference, failure_reason, created_at, updated_at, ambiguous_since, escalated_at, version";
 
 pub(super) fn payout_row(row: &Row<'_>) -> rusqlite::Result<Payout> {
@@ -83,10 +87,7 @@ pub(super) fn state(row: &Row<'_>, column: usize) -> rusqlite::Result<PayoutStat
     PayoutState::parse(&text).ok_or_else(|| damaged(column, format!("{text:?} is no state")))
 }
 
-pub(super) fn damaged(
-    column: usize,
-    error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-) -> rusqlite::Error {
+pub(super) fn damaged(column: usize, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, error.into())
 }
 
@@ -140,14 +141,17 @@ pub(super) fn record(tx: &Tx<'_>, done: &Done<'_>) -> rusqlite::Result<()> {
             tx.now_ms,
             done.detail,
         ])?;
-    event(tx, &Event {
-        kind: &done.step.as_str().to_ascii_uppercase(),
-        account_id: Some(done.account_id),
-        payout_id: Some(done.payout_id),
-        token,
-        actor: done.actor,
-        reason: done.detail.as_deref(),
-    })?;
+    event(
+        tx,
+        &Event {
+            kind: &done.step.as_str().to_ascii_uppercase(),
+            account_id: Some(done.account_id),
+            payout_id: Some(done.payout_id),
+            token,
+            actor: done.actor,
+            reason: done.detail.as_deref(),
+        },
+    )?;
     Ok(())
 }
 

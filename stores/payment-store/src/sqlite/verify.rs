@@ -60,7 +60,9 @@ const FAILED_BUT_EXECUTED: &str = "SELECT 'payout ' || p.payout_id || ' is FAILE
 
 pub(super) fn verify(db: &Connection) -> rusqlite::Result<VerifyReport> {
     let count = |table: &str| -> rusqlite::Result<u64> {
-        db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0).map(unsigned))
+        db.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
+            row.get(0).map(unsigned)
+        })
     };
     let mut report = VerifyReport {
         accounts: count("account")?,
