@@ -94,10 +94,11 @@ fn judge(
     for submission in submissions {
         if submission.outcome == Some(Outcome::Acked) {
             // The next execution that nobody names belongs to a submission that is still open, where there is one.
-            if submissions.len() == 1 && executions.len() == 1 {
-                if let Some(execution) = unnamed.pop() {
-                    take(tx, submission, execution)?;
-                }
+            if submissions.len() == 1
+                && executions.len() == 1
+                && let Some(execution) = unnamed.pop()
+            {
+                take(tx, submission, execution)?;
             }
         } else if let Some(execution) = unnamed.pop() {
             take(tx, submission, execution)?;

@@ -1,0 +1,120 @@
+//! The forwarder: what is done with a connection to the rail (C3.7).
+//!
+//! Owns: one fresh connection per call, closed before the reply is given; no redirect is followed, nothing is retried,
+//! the whole exchange is bounded in time and size. Does not own: what a reply means (`rail-core`).
+//! On failure: a reply says why there is no answer. None of them says that nothing was executed.
+
+use awc::error::{ConnectError, PayloadError, SendRequestError};
+use awc::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use futures_util::future::LocalBoxFuture;
+use rail_core::{NoAnswer, Rail, RailCall, RailReply};
+use serde_json::json;
+use std::time::Duration;
+
+/// The largest answer of a rail that is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Speaks to one rail over HTTP/1.1.
+#[derive(Clone, Debug)]
+pub struct RailForwarder {
+    base: String,
+    read_timeout: Duration,
+}
+
+impl RailForwarder {
+    /// A forwarder to the rail at `base`, each submission within `read_timeout`.
+    #[must_use]
+    pub fn new(base: &str, read_timeout: Duration) -> Self {
+        Self {
+            base: base.trim_end_matches('/').to_owned(),
+            read_timeout,
+        }
+    }
+}
+
+/// A client of its own for one call: no connection is ever used twice, none can have gone stale.
+fn client(within: Duration) -> awc::Client {
+    awc::Client::builder()
+        .connector(awc::Connector::new().timeout(within).limit(1))
+        .disable_redirects()
+        .disable_timeout()
+        .finish()
+}
+
+impl Rail for RailForwarder {
+    fn submit(&self, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
+        let (url, within) = (format!("{}/submit", self.base), self.read_timeout);
+        let body = json!({
+            "client_reference": call.client_reference,
+            "amount_minor": call.amount_minor,
+            "currency": call.currency,
+            "creditor": { "name": call.creditor_name, "account": call.creditor_account },
+        })
+        .to_string();
+        Box::pin(async move {
+            let client = client(within);
+            let request = client
+                .post(url)
+                .force_close()
+                .insert_header((CONTENT_TYPE, "application/json"));
+            bounded(within, request.send_body(body)).await
+        })
+    }
+
+    fn look_up(&self, client_reference: String, within: Duration) -> LocalBoxFuture<'static, RailReply> {
+        let url = format!("{}/submissions", self.base);
+        Box::pin(async move {
+            let client = client(within);
+            match client.get(url).query(&[("client_reference", client_reference)]) {
+                Ok(request) => bounded(within, request.force_close().send()).await,
+                Err(error) => RailReply::Nothing(NoAnswer::NotConnected(error.to_string())),
+            }
+        })
+    }
+}
+
+/// Sends and reads the whole answer, within a time that counts from now. Whatever is left of the exchange when the time
+/// has passed is dropped, and with it the socket, before this answers.
+async fn bounded(within: Duration, request: awc::SendClientRequest) -> RailReply {
+    tokio::time::timeout(within, exchange(request))
+        .await
+        .unwrap_or(RailReply::Nothing(NoAnswer::ReadTimeout))
+}
+
+async fn exchange(request: awc::SendClientRequest) -> RailReply {
+    let mut response = match request.await {
+        Ok(response) => response,
+        Err(error) => return RailReply::Nothing(no_answer(&error)),
+    };
+    let status = response.status().as_u16();
+    let announced = response
+        .headers()
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<usize>().ok());
+    match response.body().limit(ANSWER_BYTES_MAX).await {
+        // A body that ends early is given as if it were whole: its length tells.
+        Ok(body) if announced.is_some_and(|announced| announced != body.len()) => {
+            RailReply::Nothing(NoAnswer::Truncated)
+        }
+        Ok(body) => RailReply::Answer {
+            status,
+            body: body.to_vec(),
+        },
+        Err(PayloadError::Overflow) => RailReply::Nothing(NoAnswer::Oversized),
+        Err(PayloadError::Incomplete(_)) => RailReply::Nothing(NoAnswer::Truncated),
+        Err(error) => RailReply::Nothing(NoAnswer::Broken(error.to_string())),
+    }
+}
+
+fn no_answer(error: &SendRequestError) -> NoAnswer {
+    match error {
+        SendRequestError::Timeout => NoAnswer::ReadTimeout,
+        // Seen after the peer had read the whole request and closed.
+        SendRequestError::Connect(ConnectError::Disconnected) => {
+            NoAnswer::Broken("closed without an answer".to_owned())
+        }
+        SendRequestError::Connect(error) => NoAnswer::NotConnected(error.to_string()),
+        error => NoAnswer::Broken(error.to_string()),
+    }
+}

@@ -1,0 +1,105 @@
+//! R4, and the exceptions of R7.
+
+use super::{page, page_after, page_limit};
+use crate::{State, validate, view};
+use actix_web::web::Data;
+use gateway_kit::{ApiError, Json, Query};
+use http_contract::rail::{AckAnswer, AckBody, AckOutcome, AckRecorded, ExceptionRow};
+use http_contract::{Code, Page, Problem};
+use rail_store::{Ack, AckOutcome as Recorded, Evidence};
+use serde::Deserialize;
+
+/// Records an asynchronous ack of the rail. An identical second ack changes nothing; a conflicting one is kept for a
+/// human and changes no outcome.
+#[utoipa::path(
+    post,
+    path = "/v1/rail/acks",
+    operation_id = "record_ack",
+    tag = "rail",
+    request_body = AckBody,
+    responses(
+        (status = 200, description = "What the ack did", body = AckAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = Problem),
+        (status = 404, description = "SUBMISSION_NOT_FOUND", body = Problem)
+    )
+)]
+pub(crate) async fn ack(state: Data<State>, body: Json<AckBody>) -> Result<actix_web::web::Json<AckAnswer>, ApiError> {
+    let Json(body) = body;
+    validate::text("client_reference", &body.client_reference)?;
+    validate::amount(body.amount_minor)?;
+    validate::currency(&body.currency)?;
+    let evidence = match (body.outcome, body.rail_reference, body.decline_reason) {
+        (AckOutcome::Acked, Some(rail_reference), None) => {
+            validate::text("rail_reference", &rail_reference)?;
+            Evidence::Acked { rail_reference }
+        }
+        (AckOutcome::Acked, None, _) => {
+            return Err(ApiError::invalid("rail_reference", "is required with ACKED"));
+        }
+        (AckOutcome::Acked, _, Some(_)) => {
+            return Err(ApiError::invalid("decline_reason", "must not be given with ACKED"));
+        }
+        (AckOutcome::Declined, Some(_), _) => {
+            return Err(ApiError::invalid("rail_reference", "must not be given with DECLINED"));
+        }
+        (AckOutcome::Declined, None, reason) => {
+            if let Some(reason) = &reason {
+                validate::text("decline_reason", reason)?;
+            }
+            Evidence::Declined { reason }
+        }
+    };
+    let ack = Ack {
+        client_reference: body.client_reference,
+        evidence,
+        amount_minor: body.amount_minor,
+        currency: body.currency,
+    };
+    let recorded = match state.store.record_ack(ack, state.config.store_timeout).await? {
+        Recorded::Recorded => AckRecorded::Outcome,
+        Recorded::Duplicate => AckRecorded::Duplicate,
+        Recorded::Anomaly => AckRecorded::Anomaly,
+        Recorded::Unknown => {
+            return Err(ApiError::new(
+                Code::SubmissionNotFound,
+                "no submission has this client reference",
+            ));
+        }
+    };
+    Ok(actix_web::web::Json(AckAnswer { recorded }))
+}
+
+/// The parameters of a list.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListParams {
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+/// What waits for a human.
+#[utoipa::path(
+    get,
+    path = "/v1/rail/exceptions",
+    operation_id = "list_exceptions",
+    tag = "rail",
+    params(
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many, by default 100"),
+        ("cursor" = Option<String>, Query, description = "next_cursor of the page before")
+    ),
+    responses(
+        (status = 200, description = "A page", body = Page<ExceptionRow>),
+        (status = 400, description = "INVALID_REQUEST", body = Problem)
+    )
+)]
+pub(crate) async fn exceptions(
+    state: Data<State>,
+    Query(params): Query<ListParams>,
+) -> Result<actix_web::web::Json<Page<ExceptionRow>>, ApiError> {
+    let (limit, after) = (page_limit(params.limit)?, page_after(params.cursor.as_deref())?);
+    let within = state.config.store_timeout;
+    // Looked over first, so that what two files missed together is not missing here.
+    state.store.survey(within).await?;
+    let rows = state.store.exceptions(after, limit + 1, within).await?;
+    Ok(actix_web::web::Json(page(rows, limit, |row| row.seq, view::exception)))
+}

@@ -1,0 +1,103 @@
+//! R2 and R3.
+
+use super::{page, page_after, page_limit};
+use crate::{State, validate, view};
+use actix_web::web::{Data, Json};
+use gateway_kit::{ApiError, Id, Query};
+use http_contract::rail::{LookupAnswer, SubmissionRow};
+use http_contract::{Code, Page, Problem};
+use rail_store::{Outcome, OutcomeFilter};
+use serde::Deserialize;
+
+/// The parameters of a list of submissions.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListParams {
+    outcome: Option<String>,
+    limit: Option<u32>,
+    cursor: Option<String>,
+}
+
+fn not_found() -> ApiError {
+    ApiError::new(Code::SubmissionNotFound, "the payout has no submission")
+}
+
+/// Submissions in the order of their intents.
+#[utoipa::path(
+    get,
+    path = "/v1/rail/submissions",
+    operation_id = "list_submissions",
+    tag = "rail",
+    params(
+        ("outcome" = Option<String>, Query, description = "ACKED, DECLINED, TIMEOUT, NOT_RECEIVED, NOT_SENT, or NONE for intents without outcome"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many, by default 100"),
+        ("cursor" = Option<String>, Query, description = "next_cursor of the page before")
+    ),
+    responses(
+        (status = 200, description = "A page", body = Page<SubmissionRow>),
+        (status = 400, description = "INVALID_REQUEST", body = Problem)
+    )
+)]
+pub(crate) async fn list(
+    state: Data<State>,
+    Query(params): Query<ListParams>,
+) -> Result<Json<Page<SubmissionRow>>, ApiError> {
+    let filter = match params.outcome.as_deref() {
+        None => OutcomeFilter::All,
+        Some("NONE") => OutcomeFilter::None,
+        Some(text) => OutcomeFilter::Is(Outcome::parse(text).ok_or_else(|| {
+            ApiError::invalid(
+                "outcome",
+                "must be ACKED, DECLINED, TIMEOUT, NOT_RECEIVED, NOT_SENT or NONE",
+            )
+        })?),
+    };
+    let (limit, after) = (page_limit(params.limit)?, page_after(params.cursor.as_deref())?);
+    let rows = state
+        .store
+        .submissions(filter, after, limit + 1, state.config.store_timeout)
+        .await?;
+    Ok(Json(page(rows, limit, |row| row.seq, view::submission)))
+}
+
+/// One payout's submission as it is recorded now.
+#[utoipa::path(
+    get,
+    path = "/v1/rail/submissions/{payout_id}",
+    operation_id = "get_submission",
+    tag = "rail",
+    params(("payout_id" = String, Path, description = "The payout")),
+    responses(
+        (status = 200, description = "The submission", body = SubmissionRow),
+        (status = 400, description = "INVALID_REQUEST", body = Problem),
+        (status = 404, description = "SUBMISSION_NOT_FOUND", body = Problem)
+    )
+)]
+pub(crate) async fn read(state: Data<State>, id: Id) -> Result<Json<SubmissionRow>, ApiError> {
+    validate::payout_id(&id.0)?;
+    let row = state.store.submission(id.0, state.config.store_timeout).await?;
+    row.map(|row| Json(view::submission(row))).ok_or_else(not_found)
+}
+
+/// Asks the rail, read-only, what became of a payout's submission, and records what may be concluded from it.
+#[utoipa::path(
+    post,
+    path = "/v1/rail/submissions/{payout_id}/lookup",
+    operation_id = "look_up_submission",
+    tag = "rail",
+    params(("payout_id" = String, Path, description = "The payout")),
+    responses(
+        (status = 200, description = "What can be concluded now", body = LookupAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = Problem),
+        (status = 404, description = "SUBMISSION_NOT_FOUND", body = Problem)
+    )
+)]
+pub(crate) async fn look_up(state: Data<State>, id: Id) -> Result<Json<LookupAnswer>, ApiError> {
+    validate::payout_id(&id.0)?;
+    let found = state.reconciler.look_up(&id.0).await?.ok_or_else(not_found)?;
+    Ok(Json(LookupAnswer {
+        verdict: view::verdict(found.verdict),
+        executions: found.executions,
+        submission: Some(view::submission(found.submission)),
+    }))
+}

@@ -1,0 +1,79 @@
+//! Bounds of what arrives (C3.1). A value out of bounds is 400 naming its field.
+
+use gateway_kit::ApiError;
+use http_contract::rail::SubmitBody;
+use lock_api::TOKEN_MAX;
+
+/// The longest id of a payout, in characters (C1.2).
+const PAYOUT_ID_CHARS_MAX: usize = 35;
+
+/// The longest id of an account, in characters.
+const ACCOUNT_ID_CHARS_MAX: usize = 64;
+
+/// The longest creditor field, reference or reason, in characters.
+const TEXT_CHARS_MAX: usize = 140;
+
+fn id(field: &'static str, value: &str, chars_max: usize) -> Result<(), ApiError> {
+    let fine = (1..=chars_max).contains(&value.len())
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'));
+    if fine {
+        Ok(())
+    } else {
+        let reason = format!("must be 1 to {chars_max} characters of [A-Za-z0-9._:-]");
+        Err(ApiError::invalid(field, reason))
+    }
+}
+
+/// 1 to 140 characters, none of them a control character.
+pub(crate) fn text(field: &'static str, value: &str) -> Result<(), ApiError> {
+    if (1..=TEXT_CHARS_MAX).contains(&value.chars().count()) && !value.chars().any(char::is_control) {
+        Ok(())
+    } else {
+        let reason = format!("must be 1 to {TEXT_CHARS_MAX} characters without control characters");
+        Err(ApiError::invalid(field, reason))
+    }
+}
+
+/// An amount above 0 that survives a JSON number in any language.
+pub(crate) fn amount(value: i64) -> Result<(), ApiError> {
+    if u64::try_from(value).is_ok_and(|value| (1..=TOKEN_MAX).contains(&value)) {
+        Ok(())
+    } else {
+        let reason = format!("must be between 1 and {TOKEN_MAX} minor units");
+        Err(ApiError::invalid("amount_minor", reason))
+    }
+}
+
+/// An ISO 4217 code by its form.
+pub(crate) fn currency(value: &str) -> Result<(), ApiError> {
+    if value.len() == 3 && value.bytes().all(|b| b.is_ascii_uppercase()) {
+        Ok(())
+    } else {
+        Err(ApiError::invalid(
+            "currency",
+            "must be an ISO 4217 code: three letters A-Z",
+        ))
+    }
+}
+
+/// A payout's id in a path or a body.
+pub(crate) fn payout_id(value: &str) -> Result<(), ApiError> {
+    id("payout_id", value, PAYOUT_ID_CHARS_MAX)
+}
+
+/// An account's id in a path or a body.
+pub(crate) fn account_id(value: &str) -> Result<(), ApiError> {
+    id("account_id", value, ACCOUNT_ID_CHARS_MAX)
+}
+
+/// The shape of R1.
+pub(crate) fn submit(body: &SubmitBody) -> Result<(), ApiError> {
+    payout_id(&body.payout_id)?;
+    account_id(&body.account_id)?;
+    amount(body.amount_minor)?;
+    currency(&body.currency)?;
+    text("creditor.name", &body.creditor.name)?;
+    text("creditor.account", &body.creditor.account)
+}
