@@ -1,1 +1,13 @@
-//! The lock store: sessions, grants, tokens, events and lineage on SQLite.
+//! The lock store: sessions, grants, tokens, events and lineage on SQLite, and the suite that defines the SPI.
+//!
+//! Owns: what a grant is on disk, the minting of tokens inside the granting transaction, expiry by monotonic
+//! observation, the append-only events and their seals.
+//! Does not own: queues and waiting (`lock-core`), deadlines of clients (`lock-client`), HTTP.
+//! On failure: no grant. A call whose commit cannot be told answers [`lock_api::StoreError::Unknown`].
+
+pub mod canonical;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod sqlite;
+
+pub use sqlite::{SqliteLockStore, SqliteLockStoreOptions};
