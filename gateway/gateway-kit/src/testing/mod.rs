@@ -1,9 +1,27 @@
-//! What contract tests share: a list of a document's operations each of which must have a test, and the fuzzing of its
-//! routes. For dev-dependencies (feature `testing`).
+//! What contract tests share: every operation of an OpenAPI document must have a test that names it, and every operation
+//! is fed what nobody should send. For dev-dependencies (feature `testing`).
+//!
+//! ```ignore
+//! #[test]
+//! fn every_operation_has_a_contract_test() {
+//!     gateway_kit::testing::assert_every_operation_is_tested(&lock_server::openapi(), env!("CARGO_MANIFEST_DIR"));
+//! }
+//!
+//! // operation: acquire_lock
+//! #[actix_web::test]
+//! async fn a_free_key_is_granted() { … }
+//!
+//! #[actix_web::test]
+//! async fn no_request_is_answered_with_a_server_error() {
+//!     Fuzz::new(&lock_server::openapi()).path("id", &session_id).run(&Socket(address)).await;
+//! }
+//! ```
 
-use utoipa::openapi::OpenApi;
+mod coverage;
+mod fuzz;
+mod sample;
+mod target;
 
-/// The document as JSON.
-pub(crate) fn json(document: &OpenApi) -> serde_json::Value {
-    serde_json::to_value(document).expect("an OpenAPI document is plain data")
-}
+pub use coverage::assert_every_operation_is_tested;
+pub use fuzz::{Fuzz, Report};
+pub use target::{Answer, InProcess, Sent, Socket, Target};
