@@ -1,0 +1,90 @@
+//! The configuration of a process (C5.2): file, environment, flags, in rising order.
+
+use crate::exit::Failure;
+use gateway_kit::Settings;
+use host_kit::Host;
+use std::path::PathBuf;
+
+/// What every subcommand that reads the configuration takes.
+#[derive(clap::Args, Debug, Default)]
+pub struct ConfigArgs {
+    /// A TOML file with settings; environment variables and flags override it.
+    #[arg(long, value_name = "FILE", help_heading = "Configuration")]
+    config: Option<PathBuf>,
+    /// Any setting by its name, as in `--set lock.session.ttl=20s`; may be repeated.
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = name_and_value, help_heading = "Configuration")]
+    set: Vec<(String, String)>,
+    /// Print the effective configuration as TOML, each value with its source, and exit.
+    #[arg(long, help_heading = "Configuration")]
+    pub print_config: bool,
+}
+
+fn name_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.trim().is_empty() => Ok((name.trim().to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE, such as lock.session.ttl=20s".to_owned()),
+    }
+}
+
+impl ConfigArgs {
+    /// Whether `--set` gives this setting, or the environment does.
+    pub fn names(&self, name: &str) -> bool {
+        let variable = format!("DLOCK_{}", name.replace(['.', '-'], "_").to_ascii_uppercase());
+        self.set.iter().any(|(set, _)| set == name) || std::env::var_os(variable).is_some()
+    }
+
+    /// Loads the settings. `flags` are the subcommand's own flags by the names of the settings they stand for; an
+    /// explicit `--set` of the same name comes first, so that the two are not silently ranked: the flag wins, as it is
+    /// the more specific.
+    pub fn load(&self, flags: &[(&str, Option<String>)]) -> Result<Settings, Failure> {
+        let mut all = self.set.clone();
+        for (name, value) in flags {
+            if let Some(value) = value {
+                all.push(((*name).to_owned(), value.clone()));
+            }
+        }
+        Settings::load(self.config.as_deref(), std::env::vars(), &all)
+            .map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+/// The handles of this process, with the fault points of a lab build armed.
+pub fn host(settings: &Settings) -> Result<Host, Failure> {
+    #[allow(unused_mut, reason = "only a lab build arms fault points")]
+    let mut host = Host::system();
+    #[cfg(feature = "lab")]
+    if let Some(points) = settings.text("debug.fault-points") {
+        host.faults = host_kit::Faults::parse(points).map_err(|error| Failure::usage(error.to_string()))?;
+    }
+    let _ = settings;
+    Ok(host)
+}
+
+/// Loads the configuration, prints it where that is asked for, else runs a component to its end.
+pub fn component<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
+    name: &'static str,
+    config: &ConfigArgs,
+    flags: &[(&str, Option<String>)],
+    run: impl FnOnce(Settings, String, Host) -> F,
+) -> crate::Outcome {
+    let settings = config.load(flags)?;
+    if config.print_config {
+        print!("{}", settings.to_toml());
+        return Ok(crate::exit::OK);
+    }
+    gateway_kit::init_logging(name);
+    let host = host(&settings)?;
+    let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
+    match crate::block_on(run(settings, listen, host)) {
+        Ok(()) => Ok(crate::exit::OK),
+        Err(error) => {
+            tracing::error!(event = "component_failed", detail = %error);
+            Err(Failure::new(crate::exit::UNAVAILABLE, format!("{name}: {error}")))
+        }
+    }
+}
+
+/// A duration on the command line: `15s`, `500ms`, `1m 30s`.
+pub fn duration(text: &str) -> Result<std::time::Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("must be a duration such as 15s or 500ms ({error})"))
+}

@@ -1,0 +1,147 @@
+//! `dlock demo`: payouts paid exactly once while workers are paused and killed; and, with the fences switched off, money
+//! lost.
+//!
+//! Exit codes: 0 every cell and invariant came out as it must, including that fencing off loses money; 1 a verdict
+//! failed; 2 could not run.
+
+use crate::exit::{self, Failure};
+use crate::output::{Format, OutputArgs};
+use harness::progress::Progress;
+use harness::scenario::{Say, Setup};
+use harness::stack::processes::Lab as Processes;
+use harness::workdir::Workdir;
+use host_kit::Host;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// A verdict failed.
+pub const FAILED: u8 = 1;
+/// The run could not be made.
+pub const CANNOT_RUN: u8 = 2;
+
+/// Show what dlock is for: all components as processes, workers paused and killed, fences on and off.
+///
+/// Exit codes: 0 everything as it must be, including that fencing off loses money · 1 a verdict failed · 2 could not
+/// run.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Replays the choices of an earlier run.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Keep data, logs, histories and evidence in DIR (a new directory beside you where nothing is said).
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    #[allow(
+        clippy::option_option,
+        reason = "not given, given without a directory, given with one"
+    )]
+    keep: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Runs it.
+pub fn run(args: Args) -> crate::Outcome {
+    crate::block_on(async move {
+        tokio::select! {
+            biased;
+            () = interrupted() => Err(Failure::new(CANNOT_RUN, "interrupted")),
+            outcome = go(args) => outcome,
+        }
+    })
+}
+
+async fn go(args: Args) -> crate::Outcome {
+    let Lab {
+        setup,
+        workdir,
+        progress,
+    } = lab("demo", args.seed, None, args.keep)?;
+    let report = harness::demo::run(&setup, &progress).await;
+    progress.finish();
+    let mut report = match report {
+        Ok(report) => report,
+        Err(error) => {
+            let kept = workdir
+                .end(true)
+                .map(|path| format!("; its files are in {}", path.display()));
+            return Err(Failure::new(CANNOT_RUN, format!("{error}{}", kept.unwrap_or_default())));
+        }
+    };
+    let stays = !report.ok || matches!(workdir, Workdir::Kept(_));
+    report.kept = stays.then(|| workdir.path().display().to_string());
+    write_json(&workdir.path().join("demo.json"), &report)?;
+    match args.output.output {
+        Format::Json => {
+            let json = serde_json::to_string_pretty(&report);
+            println!(
+                "{}",
+                json.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?
+            );
+        }
+        Format::Table => println!("{}", report.text()),
+    }
+    if let Some(path) = workdir.end(!report.ok) {
+        eprintln!("results, data and histories are kept in {}", path.display());
+    }
+    Ok(if report.ok { exit::OK } else { FAILED })
+}
+
+/// What a run of the lab needs.
+pub struct Lab {
+    pub setup: Setup,
+    pub workdir: Workdir,
+    pub progress: Progress,
+}
+
+/// Prepares a run: prints its seed, makes its directory and its progress.
+pub fn lab(
+    what: &str,
+    seed: Option<u64>,
+    store: Option<String>,
+    #[allow(clippy::option_option, reason = "as on the command line")] keep: Option<Option<PathBuf>>,
+) -> Result<Lab, Failure> {
+    let host = Host::system();
+    // Short enough to be typed again.
+    let seed = seed.unwrap_or_else(|| host.random.below(1_000_000));
+    eprintln!("dlock {what}, seed {seed}");
+    let keep = keep.map(|dir| dir.unwrap_or_else(|| PathBuf::from(format!("dlock-{what}-{seed}"))));
+    let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
+    let workdir = Workdir::new(keep).map_err(failed)?;
+    let progress = Progress::bar(&host.clock);
+    let say: Say = {
+        let progress = progress.clone();
+        Rc::new(move |line| progress.tell(&format!("  {line}")))
+    };
+    let setup = Setup {
+        lab: Processes::of_this_binary(host).map_err(failed)?,
+        root: workdir.path().to_owned(),
+        seed,
+        store,
+        say,
+    };
+    Ok(Lab {
+        setup,
+        workdir,
+        progress,
+    })
+}
+
+/// Writes results beside the data.
+pub fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_vec_pretty(value).map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
+    std::fs::write(path, text).map_err(|error| Failure::new(exit::INTERNAL, format!("{}: {error}", path.display())))
+}
+
+/// Ctrl-C, or a request to end.
+pub async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        // Without handlers the signals end the process at once; the reaper ends its children.
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

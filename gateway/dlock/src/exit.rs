@@ -1,0 +1,108 @@
+//! Exit codes, and failures that know theirs (C5.1).
+
+use http_client::CallError;
+use http_contract::{Code, Problem};
+use lock_api::LockError;
+use std::fmt;
+use std::process::ExitCode;
+
+/// Done.
+pub const OK: u8 = 0;
+/// The service refused, for a reason that is no mistake in usage.
+pub const REFUSED: u8 = 1;
+/// The command line, a value on it, or the configuration is wrong.
+pub const USAGE: u8 = 64;
+/// The service could not be reached, or did not know.
+pub const UNAVAILABLE: u8 = 69;
+/// A defect, or the operating system would not.
+pub const INTERNAL: u8 = 70;
+/// Somebody else holds the lock.
+pub const CONTENTION: u8 = 75;
+/// The lock was lost.
+pub const LOST: u8 = 76;
+/// The command exists and could not be run.
+pub const CANNOT_RUN: u8 = 126;
+/// There is no such command.
+pub const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that ended the command.
+pub const SIGNALLED: u8 = 128;
+
+/// Why a subcommand ends without having done what it was asked.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+    problem: Option<Box<Problem>>,
+}
+
+impl Failure {
+    /// A failure with this exit code.
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            problem: None,
+        }
+    }
+
+    /// A mistake in usage or configuration.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(USAGE, message)
+    }
+
+    /// Says it on standard error; a problem of the service also in full, so that its fields can be read.
+    pub fn report(&self) -> ExitCode {
+        eprintln!("dlock: {}", self.message);
+        if let Some(problem) = &self.problem {
+            for (field, value) in &problem.fields {
+                eprintln!("  {field}: {value}");
+            }
+            eprintln!("  trace_id: {}", problem.trace_id);
+        }
+        ExitCode::from(self.code)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Self {
+        let problem = match error {
+            CallError::Problem(problem) => problem,
+            other => return Self::new(UNAVAILABLE, other.to_string()),
+        };
+        let code = match problem.code {
+            Code::HeldByOther => CONTENTION,
+            Code::InvalidRequest | Code::FencingTokenInvalid | Code::FencingTokenRequired => USAGE,
+            code if code.status() >= 500 => UNAVAILABLE,
+            _ => REFUSED,
+        };
+        Self {
+            code,
+            message: format!("{}: {}", problem.code, problem.detail),
+            problem: Some(problem),
+        }
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let code = match &error {
+            LockError::HeldByOther(_) | LockError::ContentionExceeded { .. } => CONTENTION,
+            LockError::Lost(_) => LOST,
+            LockError::Invalid { .. } => USAGE,
+            _ => UNAVAILABLE,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+impl From<lock_api::InvalidValue> for Failure {
+    fn from(error: lock_api::InvalidValue) -> Self {
+        Self::usage(error.to_string())
+    }
+}

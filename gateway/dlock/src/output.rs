@@ -1,0 +1,110 @@
+//! Results on standard output: a table for people, JSON for scripts.
+
+use crate::exit::Failure;
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
+use serde::Serialize;
+use serde_json::Value;
+use std::io::Write;
+
+/// How a result is written.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Columns, for people.
+    #[default]
+    Table,
+    /// JSON, for scripts; a stream is one object a line.
+    Json,
+}
+
+/// `-o table|json`.
+#[derive(clap::Args, Debug, Clone, Copy)]
+pub struct OutputArgs {
+    /// How to write the result.
+    #[arg(short = 'o', long = "output", value_enum, default_value_t, global = true)]
+    pub output: Format,
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn write(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new(crate::exit::INTERNAL, format!("standard output: {error}")))
+}
+
+fn json(value: &impl Serialize) -> Result<Value, Failure> {
+    serde_json::to_value(value).map_err(|error| Failure::new(crate::exit::INTERNAL, error.to_string()))
+}
+
+/// A column: its head, and the path of its value (`holder.owner`).
+pub type Column = (&'static str, &'static str);
+
+fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
+    path.split('.')
+        .fold(value, |value, step| value.get(step).unwrap_or(&Value::Null))
+}
+
+/// One object: its fields as rows.
+pub fn object(format: Format, value: &impl Serialize) -> Result<(), Failure> {
+    let value = json(value)?;
+    if format == Format::Json {
+        return write(&format!("{value:#}\n"));
+    }
+    let mut table = Table::new();
+    table.load_style(NOTHING);
+    flatten("", &value, &mut table);
+    write(&format!("{table}\n"))
+}
+
+fn flatten(prefix: &str, value: &Value, table: &mut Table) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let name = if prefix.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{prefix}.{name}")
+                };
+                flatten(&name, value, table);
+            }
+        }
+        other => drop(table.add_row([prefix.to_owned(), plain(other)])),
+    }
+}
+
+/// A list: one row an item.
+pub fn list(format: Format, page: &impl Serialize, columns: &[Column]) -> Result<(), Failure> {
+    let page = json(page)?;
+    if format == Format::Json {
+        return write(&format!("{page:#}\n"));
+    }
+    let items = page.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(columns.iter().map(|(head, _)| *head));
+    for item in &items {
+        table.add_row(columns.iter().map(|(_, path)| plain(at(item, path))));
+    }
+    let more = match page.get("next_cursor").and_then(Value::as_str) {
+        Some(cursor) => format!("more: --cursor {cursor}\n"),
+        None => String::new(),
+    };
+    write(&format!("{table}\n{more}"))
+}
+
+/// One line of a stream.
+pub fn line(format: Format, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    match format {
+        Format::Json => write(&format!("{}\n", json(value)?)),
+        Format::Table => write(&format!("{}\n", text())),
+    }
+}

@@ -1,0 +1,281 @@
+//! Payouts, by hand.
+
+use crate::api::{Api, LockServerArgs, OperatorArgs, PaymentArgs};
+use crate::config::ConfigArgs;
+use crate::exit::{Failure, OK, REFUSED};
+use crate::output::{self, OutputArgs};
+use clap::ValueEnum;
+use http_client::PayoutFilter;
+use http_contract::payment::{PayoutState, Resolution, ResolveBody};
+use lock_api::{FencingToken, LockKey, Owner};
+use lock_client::{ClientOptions, LockClient};
+use std::time::Duration;
+
+/// Payouts of the payment resource.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Payouts, by state and account.
+    List {
+        #[command(flatten)]
+        at: PaymentArgs,
+        /// Only those in this state.
+        #[arg(long, value_enum, ignore_case = true)]
+        state: Option<StateArg>,
+        /// Only those of this account.
+        #[arg(long, value_name = "ID")]
+        account: Option<String>,
+        /// The most payouts to show.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Where the page before ended.
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// One payout with its submission to the rail.
+    Show {
+        #[command(flatten)]
+        at: PaymentArgs,
+        /// Its id.
+        payout_id: String,
+    },
+    /// Every step of a payout: when, by whom, under which token.
+    History {
+        #[command(flatten)]
+        at: PaymentArgs,
+        /// Its id.
+        payout_id: String,
+    },
+    /// Settle an ambiguous payout by hand (break-glass): takes the account's lock, so that no worker acts meanwhile.
+    Resolve {
+        #[command(flatten)]
+        at: PaymentArgs,
+        #[command(flatten)]
+        servers: LockServerArgs,
+        #[command(flatten)]
+        config: ConfigArgs,
+        /// Its id.
+        payout_id: String,
+        /// Whether it was paid.
+        #[arg(long, value_enum, ignore_case = true)]
+        outcome: OutcomeArg,
+        /// The rail's reference, where it was paid.
+        #[arg(long, value_name = "TEXT")]
+        rail_reference: Option<String>,
+        /// How long to wait for the account's lock.
+        #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = crate::config::duration)]
+        wait: Duration,
+        #[command(flatten)]
+        by: OperatorArgs,
+    },
+    /// After a revoke: raise both fence points of an account, so that the revoked holder is refused from now on although
+    /// nobody has acquired yet.
+    Fence {
+        #[command(flatten)]
+        at: PaymentArgs,
+        #[command(flatten)]
+        servers: LockServerArgs,
+        /// The account.
+        account_id: String,
+        /// The revoke's token; left out, the highest token ever minted for the account's lock.
+        #[arg(long, value_name = "TOKEN")]
+        token: Option<FencingToken>,
+    },
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum StateArg {
+    Pending,
+    Claimed,
+    #[value(name = "rail_ambiguous", alias = "ambiguous")]
+    RailAmbiguous,
+    Posted,
+    Failed,
+}
+
+impl From<StateArg> for PayoutState {
+    fn from(state: StateArg) -> Self {
+        match state {
+            StateArg::Pending => Self::Pending,
+            StateArg::Claimed => Self::Claimed,
+            StateArg::RailAmbiguous => Self::RailAmbiguous,
+            StateArg::Posted => Self::Posted,
+            StateArg::Failed => Self::Failed,
+        }
+    }
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug)]
+enum OutcomeArg {
+    Posted,
+    Failed,
+}
+
+pub fn run(args: Args) -> crate::Outcome {
+    crate::block_on(verb(args))
+}
+
+/// The lock that guards an account (architecture §3.4).
+fn lock_of(account_id: &str) -> Result<LockKey, Failure> {
+    Ok(LockKey::new(format!("payout:{account_id}"))?)
+}
+
+async fn verb(args: Args) -> crate::Outcome {
+    let format = args.output.output;
+    let api = Api::new();
+    let trace = &api.trace;
+    match args.verb {
+        Verb::List {
+            at,
+            state,
+            account,
+            limit,
+            cursor,
+        } => {
+            let filter = PayoutFilter {
+                state: state.map(PayoutState::from),
+                account_id: account,
+            };
+            let page = api
+                .payments(&at.payments)
+                .payouts(&filter, limit, cursor.as_deref(), trace)
+                .await?;
+            let columns = [
+                ("PAYOUT", "payout_id"),
+                ("ACCOUNT", "account_id"),
+                ("AMOUNT_MINOR", "amount_minor"),
+                ("CURRENCY", "currency"),
+                ("STATE", "state"),
+                ("TOKEN", "claim_token"),
+                ("UPDATED", "updated_at"),
+            ];
+            output::list(format, &page, &columns)?;
+        }
+        Verb::Show { at, payout_id } => {
+            let payout = api.payments(&at.payments).payout(&payout_id, trace).await?;
+            let submission = match api.rail_proxy(&at.rail_proxy).submission(&payout_id, trace).await {
+                Ok(submission) => Some(submission),
+                Err(error) if error.code() == Some(http_contract::Code::SubmissionNotFound) => None,
+                Err(error) => {
+                    eprintln!("dlock: the submission is not shown: {error}");
+                    None
+                }
+            };
+            output::object(
+                format,
+                &serde_json::json!({ "payout": payout, "submission": submission }),
+            )?;
+        }
+        Verb::History { at, payout_id } => {
+            let page = api.payments(&at.payments).payout_history(&payout_id, trace).await?;
+            let columns = [
+                ("SEQ", "seq"),
+                ("AT", "at"),
+                ("FROM", "from_state"),
+                ("TO", "to_state"),
+                ("TOKEN", "token"),
+                ("ACTOR", "actor"),
+                ("DETAIL", "detail"),
+            ];
+            output::list(format, &page, &columns)?;
+        }
+        Verb::Resolve {
+            at,
+            servers,
+            config,
+            payout_id,
+            outcome,
+            rail_reference,
+            wait,
+            by,
+        } => {
+            let body = ResolveBody {
+                outcome: match outcome {
+                    OutcomeArg::Posted => Resolution::Posted,
+                    OutcomeArg::Failed => Resolution::Failed,
+                },
+                rail_reference,
+                reason: Some(by.reason),
+            };
+            let payments = api.payments(&at.payments);
+            let account = payments.payout(&payout_id, trace).await?.account_id;
+            let settings = config.load(&[])?;
+            let options = ClientOptions::configured(
+                Owner::new(by.operator.as_str())?,
+                |name| settings.optional_duration(name),
+                u32::try_from(settings.integer("lock.acquire.max-attempts")).unwrap_or(u32::MAX),
+            );
+            let client = LockClient::connect(&servers.urls, options).await?;
+            let held = client
+                .lock(&lock_of(&account)?)
+                .trace(*trace)
+                .acquire_within(wait)
+                .await?;
+            let token = held.check_still_held().map_err(lock_api::LockError::Lost)?;
+            let resolved = payments
+                .resolve_by_hand(&payout_id, token, &by.operator, &body, trace)
+                .await;
+            if let Err(error) = held.release().await {
+                eprintln!("dlock: the account's lock was not released: {error}");
+            }
+            if let Err(error) = client.close().await {
+                eprintln!("dlock: the session was not closed and will expire: {error}");
+            }
+            output::object(format, &resolved?.body)?;
+        }
+        Verb::Fence {
+            at,
+            servers,
+            account_id,
+            token,
+        } => {
+            let token = match token {
+                Some(token) => token,
+                None => highest_token(&api, &servers, &lock_of(&account_id)?).await?,
+            };
+            // Both points, whatever one of them says: each refuses the revoked holder on its own (FR-17).
+            let payment = api.payments(&at.payments).fence(&account_id, token, trace).await;
+            let rail = api
+                .rail_proxy(&at.rail_proxy)
+                .fence_account(&account_id, token, trace)
+                .await;
+            let shown = |result: Result<serde_json::Value, String>| match result {
+                Ok(value) => value,
+                Err(error) => serde_json::json!({ "error": error }),
+            };
+            let as_json =
+                |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| error.to_string());
+            output::object(
+                format,
+                &serde_json::json!({
+                    "account_id": account_id,
+                    "token": token.get(),
+                    "payment_resource": shown(payment.as_ref().map_err(ToString::to_string).and_then(|a| as_json(serde_json::to_value(a)))),
+                    "rail_proxy": shown(rail.as_ref().map_err(ToString::to_string).and_then(|a| as_json(serde_json::to_value(a)))),
+                }),
+            )?;
+            payment?;
+            rail?;
+        }
+    }
+    Ok(OK)
+}
+
+/// The highest token ever minted for a key: after a revoke, the revoke's own (FR-08).
+async fn highest_token(api: &Api, servers: &LockServerArgs, key: &LockKey) -> Result<FencingToken, Failure> {
+    let view = crate::lock::show(api, servers, key).await?;
+    match view.token {
+        Some(token) => Ok(http_contract::token(token)?),
+        None => Err(Failure::new(
+            REFUSED,
+            format!("{key} was never locked: there is no token to fence off, and nobody to be refused"),
+        )),
+    }
+}
