@@ -215,10 +215,11 @@ impl Writer {
                 .execute_batch("COMMIT")
                 .map_err(|error| commit_failed(&self.file, &error)),
         };
-        if end.is_err() && !connection.is_autocommit() {
-            if let Err(error) = connection.execute_batch("ROLLBACK") {
-                tracing::error!(event = "rollback_failed", file = self.file, %error);
-            }
+        if end.is_err()
+            && !connection.is_autocommit()
+            && let Err(error) = connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(event = "rollback_failed", file = self.file, %error);
         }
         // A connection that cannot even roll back is not used again. Memory has only this one.
         if connection.is_autocommit() || self.options.location == Location::Memory {

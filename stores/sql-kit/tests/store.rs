@@ -1,5 +1,7 @@
 //! What a database promises to those who use it, on a file and in memory.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use host_kit::Host;
 use sql_kit::{Decision, Location, Migration, SqlError, Sqlite, SqliteOptions};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -125,9 +127,12 @@ async fn what_waits_while_the_writer_works_shares_one_commit() {
     let barrier = Arc::new(Barrier::new(2));
     let held = hold(&sqlite, &barrier);
     meet(&barrier).await;
-    let waiting = futures(&sqlite, 0..100);
-    // All hundred have been sent once each future was polled.
-    tokio::task::yield_now().await;
+    let polled = Arc::new(AtomicUsize::new(0));
+    let waiting = futures(&sqlite, 0..100, &polled);
+    // A call is sent when its future is first polled.
+    while polled.load(Ordering::SeqCst) < 100 {
+        tokio::task::yield_now().await;
+    }
     meet(&barrier).await;
     for job in waiting {
         job.await.unwrap().unwrap();
@@ -138,10 +143,17 @@ async fn what_waits_while_the_writer_works_shares_one_commit() {
     assert_eq!(all(&sqlite).await.len(), 100);
 }
 
-fn futures(sqlite: &Sqlite, xs: std::ops::Range<i64>) -> Vec<tokio::task::JoinHandle<Result<usize, SqlError>>> {
+fn futures(
+    sqlite: &Sqlite,
+    xs: std::ops::Range<i64>,
+    polled: &Arc<AtomicUsize>,
+) -> Vec<tokio::task::JoinHandle<Result<usize, SqlError>>> {
     xs.map(|x| {
-        let sqlite = sqlite.clone();
-        tokio::spawn(async move { insert(&sqlite, x).await })
+        let (sqlite, polled) = (sqlite.clone(), polled.clone());
+        tokio::spawn(async move {
+            polled.fetch_add(1, Ordering::SeqCst);
+            insert(&sqlite, x).await
+        })
     })
     .collect()
 }
@@ -160,8 +172,11 @@ async fn a_job_whose_caller_gave_up_before_it_began_is_not_done() {
         })
         .await;
     assert!(matches!(&late, Err(SqlError::Unavailable(_))), "{late:?}");
-    let gone = futures(&sqlite, 2..3).remove(0);
-    tokio::task::yield_now().await;
+    let polled = Arc::new(AtomicUsize::new(0));
+    let gone = futures(&sqlite, 2..3, &polled).remove(0);
+    while polled.load(Ordering::SeqCst) < 1 {
+        tokio::task::yield_now().await;
+    }
     gone.abort();
     assert!(gone.await.unwrap_err().is_cancelled());
     meet(&barrier).await;
