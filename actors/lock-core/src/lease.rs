@@ -16,9 +16,7 @@ use crate::config::Config;
 use crate::lease_clock::{LeaseClock, LeaseGone, LookUp, Mint, Unwanted, UnwantedThenTell, WaitChanged};
 use crate::queue::{Action, Caller, Entry, Queue};
 use actor_kit::{Ask, Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext};
-use lock_api::{
-    AcquireOutcome, AcquireRequest, FencingToken, KeyState, LockKey, RequestId, SessionId, StoreError,
-};
+use lock_api::{AcquireOutcome, AcquireRequest, FencingToken, KeyState, LockKey, RequestId, SessionId, StoreError};
 use serde_json::json;
 use std::time::Duration;
 
@@ -335,7 +333,9 @@ impl Receive<KeyFreed> for LeaseActor {
 
 impl Receive<KeyRenewed> for LeaseActor {
     fn receive(&mut self, message: KeyRenewed, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        self.with_queue(cx, |queue, now, _| queue.renewed(message.token, now + message.expires_in));
+        self.with_queue(cx, |queue, now, _| {
+            queue.renewed(message.token, now + message.expires_in)
+        });
     }
 }
 

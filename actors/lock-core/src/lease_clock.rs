@@ -142,7 +142,11 @@ pub(crate) enum ChoreResult {
     /// Done until next time.
     Done,
     /// Live sessions and held keys.
-    Counted { sessions: i64, held: i64, took: Duration },
+    Counted {
+        sessions: i64,
+        held: i64,
+        took: Duration,
+    },
     Failed(StoreError),
 }
 
@@ -1124,11 +1128,7 @@ impl Receive<UnwantedThenTell> for LeaseClock {
 
 impl Receive<ForceRevoke> for LeaseClock {
     fn receive(&mut self, message: ForceRevoke, reply: Reply<Result<RevokeOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
-        let (store, within, faults) = (
-            self.store.clone(),
-            self.config.store_timeout,
-            cx.host().faults.clone(),
-        );
+        let (store, within, faults) = (self.store.clone(), self.config.store_timeout, cx.host().faults.clone());
         let (key, request) = (message.request.key.clone(), message.request);
         cx.pipe(
             async move {
@@ -1210,7 +1210,9 @@ impl Receive<SessionOver> for LeaseClock {
     fn receive(&mut self, over: SessionOver, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         for key in &over.keys {
             if let Some(lease) = self.leases.get(key) {
-                lease.handle.tell_surely(SessionEnded { id: over.id.clone() }, cx.trace());
+                lease
+                    .handle
+                    .tell_surely(SessionEnded { id: over.id.clone() }, cx.trace());
             }
         }
     }
@@ -1218,7 +1220,11 @@ impl Receive<SessionOver> for LeaseClock {
 
 impl Receive<SessionGone> for LeaseClock {
     fn receive(&mut self, gone: SessionGone, _: Reply<()>, _: &mut Cx<'_, Self>) {
-        if self.sessions.get(&gone.id).is_some_and(|session| !session.handle.is_alive()) {
+        if self
+            .sessions
+            .get(&gone.id)
+            .is_some_and(|session| !session.handle.is_alive())
+        {
             self.sessions.remove(&gone.id);
         }
     }
@@ -1384,11 +1390,13 @@ impl Receive<ChoreDue> for LeaseClock {
                         .map(|dropped| more(dropped > 0)),
                     Chore::Count => {
                         let began = clock.mono();
-                        count(&*store, within).await.map(|(sessions, held)| ChoreResult::Counted {
-                            sessions,
-                            held,
-                            took: clock.mono().saturating_sub(began),
-                        })
+                        count(&*store, within)
+                            .await
+                            .map(|(sessions, held)| ChoreResult::Counted {
+                                sessions,
+                                held,
+                                took: clock.mono().saturating_sub(began),
+                            })
                     }
                 };
                 result.unwrap_or_else(ChoreResult::Failed)
@@ -1406,7 +1414,10 @@ async fn count(store: &dyn LockStore, within: Duration) -> Result<(i64, i64), St
         let page = store.sessions(after, PAGE, within).await?;
         let size = page.len();
         sessions += i64::try_from(size).unwrap_or(i64::MAX);
-        held += page.iter().map(|s| i64::try_from(s.held.len()).unwrap_or(0)).sum::<i64>();
+        held += page
+            .iter()
+            .map(|s| i64::try_from(s.held.len()).unwrap_or(0))
+            .sum::<i64>();
         match page.into_iter().next_back() {
             Some(last) if size >= PAGE as usize => after = Some(last.session_id),
             _ => return Ok((sessions, held)),

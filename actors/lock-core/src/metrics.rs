@@ -19,7 +19,15 @@ pub(crate) const OUTCOMES: [&str; 9] = [
 
 /// Calls to the store.
 pub(crate) const OPS: [&str; 9] = [
-    "open", "heartbeat", "close", "acquire", "renew", "release", "inspect", "expire", "read",
+    "open",
+    "heartbeat",
+    "close",
+    "acquire",
+    "renew",
+    "release",
+    "inspect",
+    "expire",
+    "read",
 ];
 
 /// All of them. Cheap to clone.
@@ -68,11 +76,7 @@ impl Metrics {
         let metrics = Self {
             acquire_total: register(
                 registry,
-                IntCounterVec::new(
-                    Opts::new("lock_acquire_total", "Acquires by outcome."),
-                    &["outcome"],
-                )
-                .expect(VALID),
+                IntCounterVec::new(Opts::new("lock_acquire_total", "Acquires by outcome."), &["outcome"]).expect(VALID),
             ),
             acquire_duration: register(
                 registry,
@@ -108,10 +112,7 @@ impl Metrics {
                 registry,
                 by_op("lock_store_duration_seconds", "Duration of store calls.", DURATIONS),
             ),
-            store_batch_size: register(
-                registry,
-                by_op("lock_store_batch_size", "Items per store call.", SIZES),
-            ),
+            store_batch_size: register(registry, by_op("lock_store_batch_size", "Items per store call.", SIZES)),
         };
         for outcome in OUTCOMES {
             metrics.acquire_total.with_label_values(&[outcome]);
@@ -151,7 +152,12 @@ mod tests {
                 "{text}"
             );
         }
-        for name in ["lock_expired_total 0", "lock_revoked_total 0", "lock_held 0", "lock_sessions 0"] {
+        for name in [
+            "lock_expired_total 0",
+            "lock_revoked_total 0",
+            "lock_held 0",
+            "lock_sessions 0",
+        ] {
             assert!(text.contains(name), "{name} is missing in {text}");
         }
     }

@@ -12,7 +12,9 @@
 //! On failure: an attempt that the store could not serve is answered so to all who relied on it.
 
 use crate::answers::{Acquired, Refusal};
-use lock_api::{AcquireOutcome, AcquireRequest, FencingToken, Grant, HeldByOther, KeyState, ReleaseRequest, StoreError};
+use lock_api::{
+    AcquireOutcome, AcquireRequest, FencingToken, Grant, HeldByOther, KeyState, ReleaseRequest, StoreError,
+};
 use lock_api::{RequestId, SessionId};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -261,11 +263,7 @@ impl<C: Caller> Queue<C> {
                 self.wanted = true;
             }
             Ok(AcquireOutcome::TokenRegression { detail }) => {
-                let answer = || {
-                    Ok(Acquired::TokenRegression {
-                        detail: detail.clone(),
-                    })
-                };
+                let answer = || Ok(Acquired::TokenRegression { detail: detail.clone() });
                 tell(attempt.entry, answer(), out);
                 // Nobody can be granted anything: waiting would only hide it.
                 self.tell_all(|entry| entry.seq < attempt.boundary, |_| answer(), out);
@@ -592,12 +590,7 @@ fn tell<C>(entry: Entry<C>, answer: Result<Acquired, Refusal>, out: &mut Vec<Act
     tell_guarded(entry, answer, false, out);
 }
 
-fn tell_guarded<C>(
-    mut entry: Entry<C>,
-    answer: Result<Acquired, Refusal>,
-    guarded: bool,
-    out: &mut Vec<Action<C>>,
-) {
+fn tell_guarded<C>(mut entry: Entry<C>, answer: Result<Acquired, Refusal>, guarded: bool, out: &mut Vec<Action<C>>) {
     uncount(&mut entry, out);
     if let Some(caller) = entry.caller {
         out.push(Action::Answer {

@@ -48,7 +48,9 @@ pub struct LockService {
 
 impl std::fmt::Debug for LockService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LockService").field("clock", &self.clock).finish_non_exhaustive()
+        f.debug_struct("LockService")
+            .field("clock", &self.clock)
+            .finish_non_exhaustive()
     }
 }
 
@@ -290,7 +292,8 @@ impl LockService {
     /// # Errors
     /// [`Refusal`].
     pub async fn sessions(&self, after: Option<SessionId>, limit: u32) -> Result<Vec<SessionView>, Refusal> {
-        self.read(self.store.sessions(after, limit, self.config.store_timeout)).await
+        self.read(self.store.sessions(after, limit, self.config.store_timeout))
+            .await
     }
 
     /// L9: seals after an event.
@@ -298,7 +301,8 @@ impl LockService {
     /// # Errors
     /// [`Refusal`].
     pub async fn seals(&self, after: u64, limit: u32) -> Result<Vec<Seal>, Refusal> {
-        self.read(self.store.seals(after, limit, self.config.store_timeout)).await
+        self.read(self.store.seals(after, limit, self.config.store_timeout))
+            .await
     }
 
     /// L9: the store's lineage.
@@ -313,14 +317,10 @@ impl LockService {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub async fn advance_floor(
-        &self,
-        floor: u64,
-        operator: Operator,
-        reason: String,
-    ) -> Result<FloorOutcome, Refusal> {
+    pub async fn advance_floor(&self, floor: u64, operator: Operator, reason: String) -> Result<FloorOutcome, Refusal> {
         let within = self.config.store_timeout;
-        self.read(self.store.advance_floor(floor, operator, reason, within)).await
+        self.read(self.store.advance_floor(floor, operator, reason, within))
+            .await
     }
 
     /// L9: dismisses a doubt.
@@ -343,5 +343,10 @@ impl LockService {
     /// The replica stops: whoever waits is told at once, watches end, nobody waits any more.
     pub fn drain(&self, trace: &TraceContext) {
         self.clock.tell_surely(Drain {}, trace);
+    }
+
+    /// Ends the actors. What waits for them is told that they have stopped.
+    pub fn stop(&self) {
+        self.clock.stop();
     }
 }

@@ -62,7 +62,14 @@ macro_rules! event {
         }
     )*};
 }
-event!(Opened = "Opened", Heard = "Heard", Ended = "Ended", Waits = "Waits", Known = "Known", Idle = "Idle");
+event!(
+    Opened = "Opened",
+    Heard = "Heard",
+    Ended = "Ended",
+    Waits = "Waits",
+    Known = "Known",
+    Idle = "Idle"
+);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belief {
@@ -113,7 +120,9 @@ impl SessionActor {
 
     fn ask_the_store(&self, cx: &mut Cx<'_, Self>) {
         let (store, id, within) = (self.store.clone(), self.id.clone(), self.store_timeout);
-        cx.pipe(async move { store.session(id, within).await }, |answer| Known { answer });
+        cx.pipe(async move { store.session(id, within).await }, |answer| Known {
+            answer,
+        });
     }
 
     fn alive(&mut self, ttl: Ttl, expires_in: Duration, cx: &Cx<'_, Self>) {

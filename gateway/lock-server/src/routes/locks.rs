@@ -1,0 +1,316 @@
+//! L4–L8.
+
+use super::{LockServer, paged};
+use crate::bounds::{configured, cursor, cursor_of, limit, metadata, reason, request_id, session_id, token};
+use crate::render;
+use actix_web::web::Data;
+use actix_web::{HttpRequest, HttpResponse};
+use gateway_kit::{ApiError, Json, Key, OperatorName, Peer, Query, Token, Trace};
+use http_contract::lock::{AcquireBody, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody};
+use http_contract::{Code, Page, Problem};
+use lock_api::{
+    AcquireRequest, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, RevokeOutcome,
+    RevokeRequest, Ttl,
+};
+use lock_core::{AcquireCall, Acquired};
+use serde::Deserialize;
+use std::time::Duration;
+use utoipa::IntoParams;
+
+/// L4: asks for a key.
+#[utoipa::path(
+    post, path = "/v1/locks/{key}/acquire", operation_id = "acquire", tag = "locks",
+    params(("key" = String, Path, description = "The key, percent-encoded: 1–256 bytes of UTF-8")),
+    request_body = AcquireBody,
+    responses(
+        (status = 200, description = "Granted", body = GrantAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "SESSION_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "HELD_BY_OTHER with key, holder, expires_in_ms, waiters, retry_after_ms", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, TOKEN_REGRESSION, OVERLOADED: no grant", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn acquire(
+    server: Data<LockServer>,
+    request: HttpRequest,
+    trace: Trace,
+    Key(key): Key,
+    Json(body): Json<AcquireBody>,
+) -> Result<HttpResponse, ApiError> {
+    let received_at = server.host.clock.mono();
+    let ttl = server.bounds.ttl(body.ttl_ms)?;
+    let wait = server.bounds.wait(body.wait_ms)?;
+    let own = request_id(body.request_id)?;
+    let default = server.bounds.grant_ttl.unwrap_or(server.bounds.session_ttl);
+    let call = AcquireCall {
+        ttl_of_session: ttl.is_none() && server.bounds.grant_ttl.is_none(),
+        names_itself: own.is_some(),
+        received_at,
+        wait,
+        request: AcquireRequest {
+            key: key.clone(),
+            session_id: session_id(body.session_id)?,
+            request_id: match own {
+                Some(id) => id,
+                None => RequestId::new(server.host.ids.ulid())?,
+            },
+            ttl: ttl.unwrap_or_else(|| configured(default)),
+            metadata: metadata(body.metadata)?,
+            witness: body
+                .witness_token
+                .map(|value| token("witness_token", value))
+                .transpose()?,
+        },
+    };
+    let (names_itself, peer) = (call.names_itself, Peer::of(&request));
+    let asked = server.service.acquire(call, &trace.0);
+    let answer = if wait.is_zero() {
+        asked.await
+    } else {
+        tokio::select! {
+            biased;
+            // A closed connection leaves the queue like a reset one, of which actix tells by dropping this handler.
+            () = peer.gone() => return Err(caller_gone()),
+            answer = asked => answer,
+        }
+    };
+    match answer.map_err(render::refusal)? {
+        Acquired::Granted(granted) => {
+            if !names_itself && peer.is_gone() {
+                // Dropped unclaimed, so that the core gives it back: nobody could ever find it (case L18).
+                return Err(caller_gone());
+            }
+            let waited = granted.waited();
+            let grant = granted.claim();
+            tracing::info!(event = "granted", key = %grant.key, token = %grant.token, session_id = %grant.session_id);
+            Ok(HttpResponse::Ok().json(render::grant(&grant, waited)))
+        }
+        Acquired::Held { held, waiters } => Err(render::held_by_other(&key, &held, waiters)),
+        Acquired::SessionNotFound => Err(render::session_not_found()),
+        Acquired::TokenRegression { detail } => Err(render::regression(&detail)),
+        Acquired::WitnessRefused { highest_believed } => Err(render::witness_refused(highest_believed)),
+    }
+}
+
+/// What nobody reads any more: it left the queue without the key, which is an outcome and no failure of this server.
+fn caller_gone() -> ApiError {
+    ApiError::new(Code::HeldByOther, "the caller has gone; it got no grant")
+}
+
+/// L5: extends a grant.
+#[utoipa::path(
+    post, path = "/v1/locks/{key}/renew", operation_id = "renew", tag = "locks",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded"),
+        ("X-Fencing-Token" = u64, Header, description = "The grant's token"),
+    ),
+    request_body = RenewBody,
+    responses(
+        (status = 200, description = "Extended", body = GrantAnswer),
+        (status = 400, description = "INVALID_REQUEST, FENCING_TOKEN_REQUIRED, FENCING_TOKEN_INVALID", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "LOCK_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "NOT_HOLDER: never revived", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn renew(
+    server: Data<LockServer>,
+    trace: Trace,
+    Key(key): Key,
+    Token(token): Token,
+    Json(body): Json<RenewBody>,
+) -> Result<HttpResponse, ApiError> {
+    let ttl: Option<Ttl> = server.bounds.ttl(body.ttl_ms)?;
+    let request = RenewRequest {
+        key,
+        session_id: session_id(body.session_id)?,
+        token,
+        ttl,
+    };
+    match server.service.renew(request, &trace.0).await.map_err(render::refusal)? {
+        RenewOutcome::Renewed(grant) => Ok(HttpResponse::Ok().json(render::grant(&grant, Duration::ZERO))),
+        RenewOutcome::NotHolder => Err(render::not_holder()),
+        RenewOutcome::NotFound => Err(render::lock_not_found()),
+    }
+}
+
+/// Whose grant is given back.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReleaseParams {
+    /// The holder's session: a token is no credential.
+    #[param(min_length = 1, max_length = 64)]
+    pub(crate) session_id: String,
+}
+
+/// L6: gives a grant back.
+#[utoipa::path(
+    delete, path = "/v1/locks/{key}", operation_id = "release", tag = "locks",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded"),
+        ("X-Fencing-Token" = u64, Header, description = "The grant's token"),
+        ReleaseParams,
+    ),
+    responses(
+        (status = 200, description = "Free, now or before", body = ReleaseAnswer),
+        (status = 400, description = "INVALID_REQUEST, FENCING_TOKEN_REQUIRED, FENCING_TOKEN_INVALID", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "LOCK_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "NOT_HOLDER", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn release(
+    server: Data<LockServer>,
+    trace: Trace,
+    Key(key): Key,
+    Token(token): Token,
+    Query(params): Query<ReleaseParams>,
+) -> Result<HttpResponse, ApiError> {
+    let request = ReleaseRequest {
+        key: key.clone(),
+        session_id: session_id(params.session_id)?,
+        token,
+    };
+    let answer = |released| {
+        HttpResponse::Ok().json(ReleaseAnswer {
+            key: key.as_str().to_owned(),
+            token: token.get(),
+            released,
+        })
+    };
+    match server
+        .service
+        .release(request, &trace.0)
+        .await
+        .map_err(render::refusal)?
+    {
+        ReleaseOutcome::Released => Ok(answer(true)),
+        ReleaseOutcome::AlreadyFree => Ok(answer(false)),
+        ReleaseOutcome::NotHolder => Err(render::not_holder()),
+        ReleaseOutcome::NotFound => Err(render::lock_not_found()),
+    }
+}
+
+/// L7: one key.
+#[utoipa::path(
+    get, path = "/v1/locks/{key}", operation_id = "get_lock", tag = "locks",
+    params(("key" = String, Path, description = "The key, percent-encoded")),
+    responses(
+        (status = 200, description = "Held or free; FREE with a null token when the store does not know it", body = LockView),
+        (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn get_lock(server: Data<LockServer>, trace: Trace, Key(key): Key) -> Result<HttpResponse, ApiError> {
+    let (state, waiters) = server.service.inspect(key, &trace.0).await.map_err(render::refusal)?;
+    Ok(HttpResponse::Ok().json(render::lock(&state, waiters)))
+}
+
+/// Which keys.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ListParams {
+    /// Only keys that begin with it, byte for byte.
+    #[param(max_length = 256)]
+    pub(crate) prefix: Option<String>,
+    /// How many items, 1–1000; 100 where it is missing.
+    #[param(minimum = 1, maximum = 1000)]
+    pub(crate) limit: Option<u32>,
+    /// Where the page begins: the `next_cursor` of the page before.
+    pub(crate) cursor: Option<String>,
+}
+
+/// L7: keys by prefix, in byte order.
+#[utoipa::path(
+    get, path = "/v1/locks", operation_id = "list_locks", tag = "locks",
+    params(ListParams),
+    responses(
+        (status = 200, description = "A page of known keys", body = Page<LockView>),
+        (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn list_locks(
+    server: Data<LockServer>,
+    trace: Trace,
+    Query(params): Query<ListParams>,
+) -> Result<HttpResponse, ApiError> {
+    let limit = limit(params.limit)?;
+    let prefix = params.prefix.unwrap_or_default();
+    if prefix.len() > lock_api::LOCK_KEY_BYTES_MAX || prefix.chars().any(char::is_control) {
+        return Err(ApiError::invalid(
+            "prefix",
+            "must be at most 256 bytes without control characters",
+        ));
+    }
+    let bad = || ApiError::invalid("cursor", "must be one that this list answered");
+    let after = cursor(params.cursor.as_deref())?
+        .map(|key| LockKey::new(key).map_err(|_| bad()))
+        .transpose()?;
+    let states = server
+        .service
+        .list(prefix, after, limit + 1, &trace.0)
+        .await
+        .map_err(render::refusal)?;
+    Ok(HttpResponse::Ok().json(paged(
+        states,
+        limit,
+        |(state, _)| cursor_of(state.key.as_str()),
+        |(state, waiters)| render::lock(state, *waiters),
+    )))
+}
+
+/// L8: breaks a live grant.
+#[utoipa::path(
+    post, path = "/v1/locks/{key}/revoke", operation_id = "revoke", tag = "locks",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded"),
+        ("X-Operator" = String, Header, description = "Who breaks it"),
+    ),
+    request_body = RevokeBody,
+    responses(
+        (status = 200, description = "Broken; the new token is above the revoked one", body = RevokeAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "LOCK_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "NOT_HOLDER: the grant has moved on; NOT_HELD: free", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, TOKEN_REGRESSION, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn revoke(
+    server: Data<LockServer>,
+    trace: Trace,
+    Key(key): Key,
+    OperatorName(operator): OperatorName,
+    Json(body): Json<RevokeBody>,
+) -> Result<HttpResponse, ApiError> {
+    let request = RevokeRequest {
+        key: key.clone(),
+        revoke_token: token("revoke_token", body.revoke_token)?,
+        operator,
+        reason: reason(body.reason)?,
+    };
+    match server
+        .service
+        .revoke(request, &trace.0)
+        .await
+        .map_err(render::refusal)?
+    {
+        RevokeOutcome::Revoked { revoked, token } => Ok(HttpResponse::Ok().json(RevokeAnswer {
+            key: key.as_str().to_owned(),
+            revoked_token: revoked.token.get(),
+            revoked_owner: revoked.owner.as_str().to_owned(),
+            token: token.get(),
+        })),
+        RevokeOutcome::NotHolder { holder } => Err(ApiError::new(
+            Code::NotHolder,
+            "the grant has moved on to another token; nothing was broken",
+        )
+        .field("key", key.as_str())
+        .field("holder", serde_json::json!(render::holder(&holder, false)))),
+        RevokeOutcome::NotHeld => Err(ApiError::new(Code::NotHeld, "nobody holds this key").field("key", key.as_str())),
+        RevokeOutcome::NotFound => Err(render::lock_not_found()),
+        RevokeOutcome::TokenRegression { detail } => Err(render::regression(&detail)),
+    }
+}

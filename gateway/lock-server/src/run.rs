@@ -1,0 +1,180 @@
+//! The process: store, core, gateway.
+
+use crate::bounds::Bounds;
+use crate::document::openapi_within;
+use crate::routes::{LockServer, configure};
+use actor_kit::{Kit, TraceContext};
+use futures_util::future::LocalBoxFuture;
+use gateway_kit::{Gateway, Settings};
+use host_kit::Host;
+use lock_api::{LineageState, LockStore, StoreError};
+use lock_core::{Config, LockService, Metrics};
+use lock_store::{SqliteLockStore, SqliteLockStoreOptions};
+use prometheus::Registry;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Why the lock server does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The store cannot be opened.
+    #[error("the lock store {url} cannot be opened: {error}")]
+    Store {
+        /// Where it is, without secrets.
+        url: String,
+        /// Why.
+        error: StoreError,
+    },
+    /// This build has no such backend.
+    #[error("the lock store {url} is of a kind this build does not have; it has sqlite:PATH")]
+    UnknownStore {
+        /// Where it is, without secrets.
+        url: String,
+    },
+    /// The address cannot be listened on, or the server failed.
+    #[error(transparent)]
+    Http(#[from] io::Error),
+}
+
+/// What the core keeps to under this configuration.
+#[must_use]
+pub fn core_config(settings: &Settings) -> Config {
+    let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
+    Config {
+        store_timeout: settings.duration("lock.store.timeout"),
+        batch_max: count("lock.store.batch-max"),
+        waiters_max: count("lock.acquire.waiters-max"),
+        expiry_interval: settings.duration("lock.expiry.interval"),
+        tombstone_retention: settings.duration("lock.tombstone.retention"),
+        seal_interval: settings.duration("lock.audit.seal-interval"),
+        audit_retention: settings.duration("lock.audit.retention"),
+        // Purged several times within the shortest retention that is of use, but not in a tight loop.
+        purge_interval: (settings.duration("lock.tombstone.retention") / 4)
+            .clamp(Duration::from_millis(250), Duration::from_secs(10)),
+        ..Config::default()
+    }
+}
+
+/// An open backend, and how it is closed.
+struct Backend {
+    store: Arc<dyn LockStore>,
+    close: LocalBoxFuture<'static, ()>,
+}
+
+/// The one place that chooses the backend.
+async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunError> {
+    let url = settings.text("lock.store.url").unwrap_or_default();
+    let shown = gateway_kit::mask(url);
+    let Some(path) = url.strip_prefix("sqlite:") else {
+        return Err(RunError::UnknownStore { url: shown });
+    };
+    let options = SqliteLockStoreOptions {
+        expected_lineage: settings.text("lock.store.lineage").map(str::to_owned),
+        ..SqliteLockStoreOptions::file(path)
+    };
+    match SqliteLockStore::open(options, host).await {
+        Ok(store) => Ok(Backend {
+            store: Arc::new(store.clone()),
+            close: Box::pin(store.close()),
+        }),
+        Err(error) => Err(RunError::Store { url: shown, error }),
+    }
+}
+
+/// Runs the lock server until it is told to stop.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run(settings: Settings, listen: String, host: Host) -> Result<(), RunError> {
+    run_and_tell(settings, listen, host, |_, _| {}).await
+}
+
+/// As [`run`]; `listening` is told the address once connections are accepted, and what ends the process.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn run_and_tell(
+    settings: Settings,
+    listen: String,
+    host: Host,
+    listening: impl FnOnce(SocketAddr, gateway_kit::Drain),
+) -> Result<(), RunError> {
+    let registry = Registry::new();
+    let Backend { store, close } = open_store(&settings, &host).await?;
+    let trace_capacity = usize::try_from(settings.integer("debug.trace-capacity")).unwrap_or(usize::MAX);
+    let kit = Kit::with(
+        "lock-server",
+        &host,
+        &registry,
+        trace_capacity,
+        actor_kit::RestartPolicy::default(),
+    );
+    let service = LockService::start(&kit, store, core_config(&settings), Metrics::new(&registry));
+    let bounds = Bounds::of(&settings);
+    let wait_timeout = bounds.wait_max + settings.duration("http.request-timeout");
+
+    let (health, lineage, actors) = (service.clone(), service.clone(), service.clone());
+    let (draining, ending) = (service.clone(), service.clone());
+    let drain_trace = TraceContext::root(&host.random);
+    let gateway = Gateway::new("lock-server", &host, settings, registry, kit)
+        .openapi(openapi_within(&bounds))
+        .route_timeout("/v1/locks/{key}/acquire", wait_timeout)
+        .ready_check("store", move || {
+            let service = health.clone();
+            Box::pin(async move {
+                match service.health().await {
+                    Ok(health) => health.problem.map_or(Ok(()), Err),
+                    Err(refusal) => Err(refusal.to_string()),
+                }
+            })
+        })
+        .ready_check("lineage", move || {
+            let service = lineage.clone();
+            Box::pin(async move {
+                match service.lineage().await {
+                    Ok(lineage) if lineage.state == LineageState::Ok => Ok(()),
+                    Ok(lineage) => Err(format!(
+                        "the store may have been rewound, no grant: {}",
+                        lineage.detail.unwrap_or_default()
+                    )),
+                    Err(refusal) => Err(refusal.to_string()),
+                }
+            })
+        })
+        .ready_check("actors", move || {
+            let alive = actors.is_alive();
+            Box::pin(async move {
+                if alive {
+                    Ok(())
+                } else {
+                    Err("the lease clock has stopped".to_owned())
+                }
+            })
+        })
+        .on_drain(move || {
+            Box::pin(async move {
+                // Who waits for a key is told to go elsewhere; what is held stays held.
+                draining.drain(&drain_trace);
+            })
+        });
+    let drain = gateway.drain();
+    let server = LockServer {
+        service,
+        bounds,
+        host,
+        drain: drain.clone(),
+    };
+    let served = gateway
+        .serve_and_tell(
+            &listen,
+            move |config| configure(config, server.clone()),
+            |address| listening(address, drain),
+        )
+        .await;
+    // Nobody is served any more. The store is left to the next process; what is held in it stays held.
+    ending.stop();
+    close.await;
+    Ok(served?)
+}
