@@ -452,11 +452,19 @@ impl<B: Behaviour> Cx<'_, B> {
     where
         B: Receive<M>,
     {
+        self.notify_in(message, self.trace);
+    }
+
+    /// As [`Cx::notify`], in another trace: where a new piece of work begins.
+    pub fn notify_in<M: Ask<Answer = ()>>(&mut self, message: M, trace: TraceContext)
+    where
+        B: Receive<M>,
+    {
         let generation = Some(self.core.generation);
         let _ = self
             .core
             .handle()
-            .enqueue(message, Reply::nobody(), &self.trace, false, generation);
+            .enqueue(message, Reply::nobody(), &trace, false, generation);
     }
 
     /// Sends a message to oneself after a time. A hint, never a guard: queued messages may be handled before an overdue
