@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 const METHODS: &[&str] = &["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
@@ -97,11 +98,13 @@ pub(crate) fn bounds_of(document: &Value, template: &str, method: &str, field: &
 
 /// The routes of a gateway, to be found by a raw path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Routes(Vec<Route>);
+pub(crate) struct Routes(Vec<Arc<Route>>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
+    /// The path with `{placeholders}`.
     pub(crate) template: String,
+    /// In capitals.
     pub(crate) methods: Vec<String>,
 }
 
@@ -116,16 +119,16 @@ impl Routes {
 
     pub(crate) fn add(&mut self, template: &str, method: &str) {
         match self.0.iter_mut().find(|route| route.template == template) {
-            Some(route) => route.methods.push(method.to_owned()),
-            None => self.0.push(Route {
-                template: template.to_owned(),
-                methods: vec![method.to_owned()],
-            }),
+            Some(route) => Arc::make_mut(route).methods.push(method.to_owned()),
+            None => {
+                let (template, methods) = (template.to_owned(), vec![method.to_owned()]);
+                self.0.push(Arc::new(Route { template, methods }));
+            }
         }
     }
 
     /// The route of a raw path: the one with the most literal parts, as `/v1/locks/{key}` against `/v1/locks/all`.
-    pub(crate) fn find(&self, path: &str) -> Option<&Route> {
+    pub(crate) fn find(&self, path: &str) -> Option<&Arc<Route>> {
         self.0
             .iter()
             .filter(|route| fits(&route.template, path))

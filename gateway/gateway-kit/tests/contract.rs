@@ -1,6 +1,10 @@
 //! A small service inside a gateway, over a real socket: the frame, the extractors, the routes that every component has,
 //! and how a component's own contract tests are written.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests, outside of the functions that clippy knows as tests"
+)]
 #![allow(clippy::disallowed_methods, reason = "a test's deadline is real time")]
 
 use actix_web::web::{self, Data, ServiceConfig};
@@ -197,7 +201,10 @@ fn routes(notes: Data<Notes>) -> impl Fn(&mut ServiceConfig) + Clone + Send + 's
             .route("/crash", web::get().to(crash))
             .route("/slow", web::get().to(slow))
             .route("/trace", web::get().to(trace))
-            .route("/hungry", web::post().to(|_: Json<Wipe>| async { HttpResponse::Ok() }));
+            .route(
+                "/hungry",
+                web::post().to(|_: Json<Wipe>| async { HttpResponse::Ok().finish() }),
+            );
     }
 }
 
@@ -225,7 +232,9 @@ async fn start(gateway: Gateway) -> Running {
     let routes = routes(notes.clone());
     actix_web::rt::spawn(async move {
         let served = gateway
-            .serve_and_tell("127.0.0.1:0", routes, |address| drop(tell.send(address)))
+            .serve_and_tell("127.0.0.1:0", routes, |address| {
+                tell.send(address).expect("somebody waits")
+            })
             .await;
         let _ = end.send(served);
     });
@@ -448,7 +457,7 @@ async fn the_fuzzer_finds_what_is_wrong() {
             "/v1/notes/{key}",
             web::post().to(|body: Json<Write>| async move {
                 assert!(body.0.text.len() < 50);
-                HttpResponse::Ok()
+                HttpResponse::Ok().finish()
             }),
         );
     })
@@ -458,7 +467,7 @@ async fn the_fuzzer_finds_what_is_wrong() {
     let text = found(|config| {
         config.route(
             "/v1/notes/{key}",
-            web::post().to(|_: Key, _: Json<serde_json::Value>| async { HttpResponse::Ok() }),
+            web::post().to(|_: Key, _: Json<serde_json::Value>| async { HttpResponse::Ok().finish() }),
         );
     })
     .await;
@@ -591,7 +600,7 @@ async fn a_route_that_waits_on_purpose_has_its_own_time_out() {
             "/v1/notes",
             web::get().to(|| async {
                 tokio::time::sleep(Duration::from_millis(200)).await;
-                HttpResponse::Ok()
+                HttpResponse::Ok().finish()
             }),
         );
     });
@@ -717,6 +726,12 @@ async fn a_drain_finishes_what_is_in_flight_and_ends() {
             .await
     });
     service.notes.slow_began.notified().await;
+    // A client that keeps its connection open and says nothing must not hold the process up.
+    let mut idle = tokio::net::TcpStream::connect(socket.0).await.unwrap();
+    tokio::io::AsyncWriteExt::write_all(&mut idle, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(tokio::io::AsyncReadExt::read(&mut idle, &mut [0; 1_024]).await.unwrap() > 0);
     service.drain.begin();
     let unready = service.get("/readyz").await;
     assert_eq!(
@@ -766,4 +781,37 @@ async fn an_address_in_use_is_named() {
     let notes = Data::from(Arc::new(Notes::default()));
     let error = gateway(&[]).serve("nonsense", routes(notes)).await.unwrap_err();
     assert!(error.to_string().contains("cannot listen on nonsense"), "{error}");
+}
+
+#[actix_web::test]
+async fn case_l14_what_is_no_ttl_is_refused_with_its_bounds() {
+    let service = start(gateway(&[])).await;
+    for bad in [
+        "-1",
+        "0",
+        "999",
+        "300001",
+        "2147483648",
+        "9007199254740992",
+        "9223372036854775807",
+        "1e30",
+        "1.5",
+        "\"15s\"",
+        "null",
+    ] {
+        let answer = service
+            .write("a", "1", &format!(r#"{{"text":"x","ttl_ms":{bad}}}"#))
+            .await;
+        let problem = answer.json();
+        assert_eq!(
+            (answer.status, problem["field"].as_str()),
+            (400, Some("ttl_ms")),
+            "{bad}: {problem}"
+        );
+        assert!(
+            problem["reason"].as_str().unwrap().contains("between 1000 and 300000"),
+            "{bad}: {problem}"
+        );
+    }
+    assert!(service.notes.notes.lock().unwrap().is_empty(), "nothing was written");
 }

@@ -1,6 +1,7 @@
 //! JSON bodies.
 
 use super::refusal;
+use super::strict::Strict;
 use crate::ApiError;
 use crate::gateway::Shared;
 use crate::openapi::bounds_of;
@@ -83,10 +84,10 @@ fn check_content_type(request: &HttpRequest) -> Result<(), ApiError> {
         return refused("must be application/json");
     }
     for parameter in parts {
-        if let Some(charset) = parameter.strip_prefix("charset=") {
-            if charset.trim_matches('"') != "utf-8" {
-                return refused("must have no other charset than utf-8");
-            }
+        if let Some(charset) = parameter.strip_prefix("charset=")
+            && charset.trim_matches('"') != "utf-8"
+        {
+            return refused("must have no other charset than utf-8");
         }
     }
     match request.headers().get(header::CONTENT_ENCODING) {
@@ -146,12 +147,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     whole
         .end()
         .map_err(|error| ApiError::invalid("body", format!("has something after its end: {error}")))?;
-    // serde would also take an array for a struct, its fields by position.
-    if !text.trim_start().starts_with('{') {
-        return Err(ApiError::invalid("body", "must be a JSON object"));
-    }
     let mut typed = serde_json::Deserializer::from_str(text);
-    serde_path_to_error::deserialize(&mut typed).map_err(|error| {
+    serde_path_to_error::deserialize(Strict(&mut typed)).map_err(|error| {
         let message = error.inner().to_string();
         // The position says little about a value and would make the text differ from one formatting to the next.
         let message = message.split(" at line ").next().unwrap_or_default();
@@ -296,6 +293,7 @@ mod tests {
             (r#"{"owner":"a""#, "body"),
             ("[]", "body"),
             (r#"["a",null,null,null]"#, "body"),
+            (r#"{"owner":"a","inner":["n",[1]]}"#, "inner"),
             ("null", "body"),
             ("7", "body"),
             ("x", "body"),

@@ -5,6 +5,7 @@ mod headers;
 mod json;
 mod path;
 mod query;
+mod strict;
 
 pub use headers::{ActorName, IdempotencyKey, OperatorName, Token, Trace};
 pub use json::{Json, JsonOrDefault};
@@ -24,11 +25,12 @@ fn refusal(path: &serde_path_to_error::Path, message: &str) -> ApiError {
     }
     // serde names the field of these in its message only: the path ends at the object around it.
     for about in ["missing field `", "unknown field `", "duplicate field `"] {
-        if let Some((name, _)) = message.strip_prefix(about).and_then(|rest| rest.split_once('`')) {
-            if field != name && !field.ends_with(&format!(".{name}")) {
-                let dot = if field.is_empty() { "" } else { "." };
-                field = format!("{field}{dot}{name}");
-            }
+        if let Some((name, _)) = message.strip_prefix(about).and_then(|rest| rest.split_once('`'))
+            && field != name
+            && !field.ends_with(&format!(".{name}"))
+        {
+            let dot = if field.is_empty() { "" } else { "." };
+            field = format!("{field}{dot}{name}");
         }
     }
     if field.is_empty() || field == "?" {

@@ -18,7 +18,7 @@ fn raw_value<'r>(request: &'r HttpRequest, name: &str) -> Option<&'r str> {
     let matched = request
         .extensions()
         .get::<Matched>()
-        .map(|matched| matched.0.to_string());
+        .map(|matched| matched.0.template.clone());
     let pattern = matched.or_else(|| request.match_pattern())?;
     let place = pattern.split('/').position(|part| placeholder(part) == Some(name))?;
     request.uri().path().split('/').nth(place)

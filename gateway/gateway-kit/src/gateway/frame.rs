@@ -24,8 +24,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tracing::Instrument;
 
-/// The template of the route that was found, in a request's extensions.
-pub(crate) struct Matched(pub(crate) Arc<str>);
+/// The route that was found, in a request's extensions.
+pub(crate) struct Matched(pub(crate) Arc<Route>);
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -33,7 +33,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 struct Seen {
     method: Method,
     path: String,
-    route: Option<Route>,
+    route: Option<Arc<Route>>,
     request_id: String,
     trace: TraceContext,
     begun: Duration,
@@ -57,9 +57,7 @@ pub(super) async fn frame(
     };
     request.extensions_mut().insert(seen.trace);
     if let Some(route) = &seen.route {
-        request
-            .extensions_mut()
-            .insert(Matched(Arc::from(route.template.as_str())));
+        request.extensions_mut().insert(Matched(Arc::clone(route)));
     }
     let span = tracing::info_span!("request", trace_id = seen.trace.trace_id_hex());
     async {

@@ -701,7 +701,7 @@ fn show_ms(ms: u64) -> String {
 fn show_duration(value: Duration) -> String {
     let ms = value.as_millis();
     for (unit, size) in [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)] {
-        if ms != 0 && ms % size == 0 {
+        if ms != 0 && ms.is_multiple_of(size) {
             return format!("{}{unit}", ms / size);
         }
     }

@@ -731,7 +731,13 @@ fn field_faults(
                 object.insert(name.clone(), Value::Null);
             });
         }
-        for (label, value) in wrong(document, property) {
+        let mut wrong = wrong(document, property);
+        if let (true, Some(inner)) = (is_closed(document, property), whole_at(whole, place)[name].as_object()) {
+            // The very values, but by position.
+            let by_position: Value = inner.values().cloned().collect();
+            wrong.push((by_position.to_string(), by_position));
+        }
+        for (label, value) in wrong {
             edited(format!("{}: {label}", named(name)), name, &|object| {
                 object.insert(name.clone(), value.clone());
             });
@@ -753,6 +759,10 @@ fn field_faults(
             field_faults(document, property, &place, whole, base, operation, cases);
         }
     }
+}
+
+fn whole_at<'v>(whole: &'v Value, place: &[String]) -> &'v Value {
+    place.iter().fold(whole, |node, part| &node[part.as_str()])
 }
 
 /// Routes and methods that the document does not have.
@@ -811,10 +821,10 @@ fn judge(case: &Case, answer: &Result<Answer, String>) -> Result<(), String> {
     }
     if answer.status >= 400 {
         let problem = problem(answer)?;
-        if let (Some(code), Some(found)) = (expected.code, problem["code"].as_str()) {
-            if code.as_str() != found {
-                return Err(format!("expected {code}, got {found}"));
-            }
+        if let (Some(code), Some(found)) = (expected.code, problem["code"].as_str())
+            && code.as_str() != found
+        {
+            return Err(format!("expected {code}, got {found}"));
         }
         if let Some(field) = &expected.field {
             let named = problem["field"].as_str().unwrap_or_default();
