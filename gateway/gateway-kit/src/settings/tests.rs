@@ -426,3 +426,33 @@ fn the_documented_table_is_the_table() {
         "run this test with UPDATE_DOCS=1 to write the table anew"
     );
 }
+
+/// A setting that nobody reads would promise something to whoever sets it. `lock.store` is what the URL already says.
+#[test]
+fn every_setting_is_read_by_somebody() {
+    fn sources(folder: &Path, into: &mut String) {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("settings") {
+                sources(&path, into);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                into.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    let mut text = String::new();
+    for row in ["gateway", "actors"] {
+        for package in std::fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(row))
+            .unwrap()
+            .flatten()
+        {
+            sources(&package.path().join("src"), &mut text);
+        }
+    }
+    let unread: Vec<_> = SETTINGS
+        .iter()
+        .filter(|setting| setting.name != "lock.store" && !text.contains(&format!("\"{}\"", setting.name)))
+        .map(|setting| setting.name)
+        .collect();
+    assert!(unread.is_empty(), "nobody reads {unread:?}");
+}
