@@ -49,7 +49,7 @@ pub async fn case_l12_a_release_stands_against_renews_and_heartbeats(backend: &m
 /// L23: releases at random moments while others queue up: whoever waits for a change is woken by the release.
 pub async fn case_l23_no_waiter_sleeps_past_a_release(backend: &mut dyn Backend) {
     let store = store(backend);
-    let rounds = backend.rounds(10_000) / 8;
+    let rounds = backend.rounds(10_000) / 4;
     let client = |n: u32| {
         let store = store.clone();
         async move {
@@ -75,7 +75,7 @@ pub async fn case_l23_no_waiter_sleeps_past_a_release(backend: &mut dyn Backend)
             }
         }
     };
-    futures_util::future::join_all((0..8).map(client)).await;
+    futures_util::future::join_all((0..4).map(client)).await;
     assert_eq!(store.holder("a").await, None);
 }
 

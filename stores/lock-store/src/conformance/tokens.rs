@@ -58,7 +58,7 @@ pub async fn case_l10_the_next_token_is_above_every_earlier_one(backend: &mut dy
 /// grants at once.
 pub async fn case_l09_a_hot_key_is_granted_in_token_order(backend: &mut dyn Backend) {
     let store = store(backend);
-    let rounds = backend.rounds(200);
+    let rounds = backend.rounds(100);
     let client = |n: u32| {
         let store = store.clone();
         async move {

@@ -16,11 +16,16 @@ pub(super) fn sane<T>(value: Result<T, InvalidValue>) -> rusqlite::Result<T> {
     value.map_err(|error| rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Null, Box::new(error)))
 }
 
-/// A write that changed another number of rows than the one it had just read: the file was changed behind our back.
+/// A write that changed another number of rows than the one it had just read: the file was changed behind our back, and
+/// what is observed is no longer what is stored. Damage as well: nothing is written any more before a restart.
 pub(super) fn exactly_one(changed: usize) -> rusqlite::Result<()> {
-    if changed == 1 {
-        Ok(())
-    } else {
-        Err(rusqlite::Error::StatementChangedRows(changed))
-    }
+    there((changed == 1).then_some(()))
+}
+
+/// Something observed that must be there; see [`exactly_one`].
+pub(super) fn there<T>(found: Option<T>) -> rusqlite::Result<T> {
+    sane(found.ok_or(InvalidValue::new(
+        "the row of a grant, session or counter",
+        "was changed by somebody else behind the store's back",
+    )))
 }

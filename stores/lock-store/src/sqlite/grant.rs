@@ -1,6 +1,6 @@
 //! Grants: acquire, renew, release, revoke, and what is shown of keys.
 
-use super::error::{exactly_one, sane};
+use super::error::{exactly_one, sane, there};
 use super::job::{Fact, Job, LEASE_CLOCK};
 use super::observed::{GrantSeen, Name};
 use super::rows::{KEY_COLUMNS, KeyRow, find_key, int, key_row, ttl_ms};
@@ -214,11 +214,7 @@ impl Job<'_> {
 
     /// Ends an observed grant, whoever holds it, and records why.
     pub(super) fn end_grant(&mut self, key: &Name, kind: EventKind, actor: &str) -> rusqlite::Result<ExpiredGrant> {
-        let seen = self
-            .observed
-            .grant(key)
-            .cloned()
-            .ok_or(rusqlite::Error::StatementChangedRows(0))?;
+        let seen = there(self.observed.grant(key).cloned())?;
         let ended = ExpiredGrant {
             key: sane(LockKey::new(&**key))?,
             token: seen.token,
