@@ -72,8 +72,11 @@ pub(crate) fn not_null<'d>(document: &'d Value, schema: &'d Value) -> &'d Value 
 
 /// The bounds of a field of a route's body in words, where the document has any: `between 1000 and 300000`.
 pub(crate) fn bounds_of(document: &Value, template: &str, method: &str, field: &str) -> Option<String> {
-    let operation = document["paths"].get(template)?.get(method.to_ascii_lowercase())?;
-    let mut schema = body_schema(document, operation)?;
+    let listed = operations(document);
+    let operation = listed
+        .iter()
+        .find(|known| known.template == template && known.method == method)?;
+    let mut schema = body_schema(document, operation.body)?;
     for part in field.split('.') {
         let part = part.split('[').next().unwrap_or(part);
         schema = not_null(document, schema["properties"].get(part)?);

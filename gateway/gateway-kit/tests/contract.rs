@@ -12,7 +12,7 @@ use actix_web::{HttpResponse, Responder};
 use actor_kit::Kit;
 use gateway_kit::testing::{Answer, Fuzz, InProcess, Sent, Socket, Target, assert_every_operation_is_tested};
 use gateway_kit::{
-    ApiError, Apps, Drain, Gateway, Id, Json, JsonOrDefault, Key, OperatorName, Query, Settings, Token, Trace,
+    ApiError, Apps, Drain, Gateway, Id, Json, JsonOrDefault, Key, OperatorName, Peer, Query, Settings, Token, Trace,
 };
 use host_kit::Host;
 use http_contract::Code;
@@ -32,6 +32,8 @@ struct Notes {
     /// `/slow` says that it has begun, then waits.
     slow_began: Notify,
     slow_may_end: Notify,
+    /// `/wait` has ended, one way or the other.
+    wait_ended: Notify,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
@@ -182,6 +184,23 @@ async fn slow(notes: Data<Notes>) -> HttpResponse {
     HttpResponse::Ok().body("slow but done")
 }
 
+/// Waits for nothing but the other end's goodbye.
+async fn wait(request: actix_web::HttpRequest, notes: Data<Notes>) -> HttpResponse {
+    struct Ended(Data<Notes>);
+    impl Drop for Ended {
+        fn drop(&mut self) {
+            self.0.wait_ended.notify_one();
+        }
+    }
+    let _ended = Ended(notes.clone());
+    let peer = Peer::of(&request);
+    assert!(!peer.is_gone());
+    notes.slow_began.notify_one();
+    peer.gone().await;
+    assert!(peer.is_gone());
+    HttpResponse::Ok().finish()
+}
+
 async fn trace(trace: Trace) -> String {
     trace.0.to_traceparent()
 }
@@ -200,6 +219,7 @@ fn routes(notes: Data<Notes>) -> impl Fn(&mut ServiceConfig) + Clone + Send + 's
             .route("/v1/undocumented", web::get().to(crash))
             .route("/crash", web::get().to(crash))
             .route("/slow", web::get().to(slow))
+            .route("/wait", web::get().to(wait))
             .route("/trace", web::get().to(trace))
             .route(
                 "/hungry",
@@ -814,4 +834,32 @@ async fn case_l14_what_is_no_ttl_is_refused_with_its_bounds() {
         );
     }
     assert!(service.notes.notes.lock().unwrap().is_empty(), "nothing was written");
+}
+
+#[actix_web::test]
+async fn a_handler_that_waits_sees_its_caller_close_or_reset() {
+    let service = start(gateway(&[("http.request-timeout", "60s")])).await;
+    let bound = Duration::from_secs(20);
+    for reset in [false, true] {
+        let mut stream = tokio::net::TcpStream::connect(service.socket.0).await.unwrap();
+        let request = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n";
+        tokio::io::AsyncWriteExt::write_all(&mut stream, request).await.unwrap();
+        tokio::time::timeout(bound, service.notes.slow_began.notified())
+            .await
+            .unwrap();
+        // The next request, sent early, is no goodbye.
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let early = tokio::time::timeout(Duration::from_millis(200), service.notes.wait_ended.notified()).await;
+        assert!(early.is_err(), "the handler ended although its caller is there");
+        if reset {
+            stream.set_zero_linger().unwrap();
+        }
+        drop(stream);
+        tokio::time::timeout(bound, service.notes.wait_ended.notified())
+            .await
+            .expect("the goodbye is seen");
+    }
+    assert_eq!(service.get("/livez").await.status, 200);
 }
