@@ -11,6 +11,7 @@ use http_contract::lock::{
 use http_contract::{Page, Problem};
 use lock_api::TOKEN_MAX;
 use utoipa::OpenApi;
+use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{Object, RefOr, Schema};
 
 #[derive(OpenApi)]
@@ -84,6 +85,10 @@ pub fn openapi_within(bounds: &Bounds) -> utoipa::openapi::OpenApi {
     ] {
         let property = property(&mut document, schema, field);
         (property.min_length, property.max_length) = (Some(shortest), Some(longest));
+    }
+    for schema in ["OpenSessionRequest", "AcquireBody"] {
+        // Any JSON is taken, an object or not.
+        property(&mut document, schema, "metadata").schema_type = SchemaType::AnyValue;
     }
     document
 }

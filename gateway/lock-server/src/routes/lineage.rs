@@ -42,15 +42,12 @@ pub(crate) async fn set_floor(
 ) -> Result<HttpResponse, ApiError> {
     let why = reason(body.reason)?;
     let (by, because) = (operator.clone(), why.clone());
-    let outcome = match (body.floor, body.dismiss) {
-        (Some(floor), None) => server.service.advance_floor(floor, operator, why).await,
-        (None, Some(true)) => server.service.dismiss_regression(operator, why).await,
-        (None, Some(false)) => return Err(ApiError::invalid("dismiss", "must be true where it is given")),
-        (None, None) | (Some(_), Some(_)) => {
-            return Err(ApiError::invalid(
-                "floor",
-                "or dismiss must be given, exactly one of them",
-            ));
+    let outcome = match (body.floor, body.dismiss.unwrap_or(false)) {
+        (Some(floor), false) => server.service.advance_floor(floor, operator, why).await,
+        (None, true) => server.service.dismiss_regression(operator, why).await,
+        (None, false) | (Some(_), true) => {
+            let reason = "or dismiss: true must be given, exactly one of them";
+            return Err(ApiError::invalid("floor", reason));
         }
     };
     match outcome.map_err(render::refusal)? {

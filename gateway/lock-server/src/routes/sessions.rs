@@ -51,7 +51,7 @@ pub(crate) async fn open_session(
 #[utoipa::path(
     post, path = "/v1/sessions/{id}/heartbeat", operation_id = "heartbeat", tag = "sessions",
     params(("id" = String, Path, description = "The session", max_length = 64)),
-    request_body = HeartbeatRequest,
+    request_body = Option<HeartbeatRequest>,
     responses(
         (status = 200, description = "The session lives on", body = HeartbeatAnswer),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
