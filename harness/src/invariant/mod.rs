@@ -1,0 +1,211 @@
+//! The invariants of the requirements, each a pure function over a run's [`Evidence`].
+//!
+//! Owns: the closed list with its sentences, and what a verdict is. One file per invariant.
+//! Does not own: collecting what is judged.
+//! On failure: a verdict that looked at nothing has failed; nothing here can be skipped silently.
+
+mod inv01;
+mod inv02;
+mod inv03;
+mod inv04;
+mod inv05;
+mod inv06;
+mod inv07;
+mod inv08;
+#[cfg(test)]
+pub(crate) mod sample;
+
+use crate::model::Evidence;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The invariants INV-01 to INV-08.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Invariant {
+    /// One unexpired grant per key.
+    #[serde(rename = "INV-01")]
+    Inv01,
+    /// One execution per payout.
+    #[serde(rename = "INV-02")]
+    Inv02,
+    /// The ledger holds together.
+    #[serde(rename = "INV-03")]
+    Inv03,
+    /// Tokens rise.
+    #[serde(rename = "INV-04")]
+    Inv04,
+    /// A stale write changes nothing.
+    #[serde(rename = "INV-05")]
+    Inv05,
+    /// Every write has its grant.
+    #[serde(rename = "INV-06")]
+    Inv06,
+    /// Every write has a token.
+    #[serde(rename = "INV-07")]
+    Inv07,
+    /// Lawful, attributed, finished.
+    #[serde(rename = "INV-08")]
+    Inv08,
+}
+
+impl Invariant {
+    /// All of them, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Inv01,
+        Self::Inv02,
+        Self::Inv03,
+        Self::Inv04,
+        Self::Inv05,
+        Self::Inv06,
+        Self::Inv07,
+        Self::Inv08,
+    ];
+
+    /// Its id.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Inv01 => "INV-01",
+            Self::Inv02 => "INV-02",
+            Self::Inv03 => "INV-03",
+            Self::Inv04 => "INV-04",
+            Self::Inv05 => "INV-05",
+            Self::Inv06 => "INV-06",
+            Self::Inv07 => "INV-07",
+            Self::Inv08 => "INV-08",
+        }
+    }
+
+    /// What it says, in one sentence.
+    #[must_use]
+    pub const fn sentence(self) -> &'static str {
+        match self {
+            Self::Inv01 => "never two unexpired grants on one key",
+            Self::Inv02 => "at most one execution at the rail per payout",
+            Self::Inv03 => "a posted payout has its two ledger legs, no other has any; balances add up",
+            Self::Inv04 => "the tokens of a key strictly increase in grant order",
+            Self::Inv05 => "a write with a stale token changes zero rows, at both fence points",
+            Self::Inv06 => "no claim, submission or post without a grant of that token on that key",
+            Self::Inv07 => "no side effect without an explicit token",
+            Self::Inv08 => "every payout's path is lawful and attributed, and nothing is stuck",
+        }
+    }
+
+    /// Judges the evidence.
+    #[must_use]
+    pub fn check(self, evidence: &Evidence) -> Verdict {
+        let mut verdict = Verdict::new(self);
+        match self {
+            Self::Inv01 => inv01::check(evidence, &mut verdict),
+            Self::Inv02 => inv02::check(evidence, &mut verdict),
+            Self::Inv03 => inv03::check(evidence, &mut verdict),
+            Self::Inv04 => inv04::check(evidence, &mut verdict),
+            Self::Inv05 => inv05::check(evidence, &mut verdict),
+            Self::Inv06 => inv06::check(evidence, &mut verdict),
+            Self::Inv07 => inv07::check(evidence, &mut verdict),
+            Self::Inv08 => inv08::check(evidence, &mut verdict),
+        }
+        verdict
+    }
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+/// Judges everything.
+#[must_use]
+pub fn check_all(evidence: &Evidence) -> Vec<Verdict> {
+    Invariant::ALL
+        .into_iter()
+        .map(|invariant| invariant.check(evidence))
+        .collect()
+}
+
+/// What an invariant's check found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Which invariant.
+    pub invariant: Invariant,
+    /// How many facts it looked at. Zero is a failure: a check of nothing proves nothing.
+    pub facts: u64,
+    /// Where it was broken, one sentence each.
+    pub violations: Vec<String>,
+}
+
+impl Verdict {
+    /// Nothing looked at yet.
+    #[must_use]
+    pub const fn new(invariant: Invariant) -> Self {
+        Self {
+            invariant,
+            facts: 0,
+            violations: Vec::new(),
+        }
+    }
+
+    /// A fact was looked at.
+    pub fn fact(&mut self) {
+        self.facts += 1;
+    }
+
+    /// A fact was looked at; it must be so, else this is how it was broken.
+    pub fn demand(&mut self, holds: bool, otherwise: impl FnOnce() -> String) {
+        self.facts += 1;
+        if !holds {
+            self.violations.push(otherwise());
+        }
+    }
+
+    /// Whether it was broken somewhere.
+    #[must_use]
+    pub fn broken(&self) -> bool {
+        !self.violations.is_empty()
+    }
+
+    /// Whether it looked at something and found it in order.
+    #[must_use]
+    pub fn held(&self) -> bool {
+        self.facts > 0 && !self.broken()
+    }
+
+    /// Adds another run's verdict on the same invariant. A run whose verdict looked at nothing stays a failure.
+    pub fn absorb(&mut self, other: &Self, run: &str) {
+        self.facts += other.facts;
+        self.violations
+            .extend(other.violations.iter().map(|violation| format!("{run}: {violation}")));
+        if other.facts == 0 {
+            self.violations.push(format!("{run}: no facts to look at"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_good_history_passes_every_invariant_and_each_looks_at_facts() {
+        for verdict in check_all(&sample::good()) {
+            assert!(verdict.held(), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn no_evidence_is_no_proof() {
+        for verdict in check_all(&Evidence::default()) {
+            assert!(!verdict.held() && !verdict.broken(), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_run_without_facts_spoils_the_sum() {
+        let mut sum = Verdict::new(Invariant::Inv02);
+        sum.absorb(&Invariant::Inv02.check(&sample::good()), "a");
+        assert!(sum.held());
+        sum.absorb(&Verdict::new(Invariant::Inv02), "b");
+        assert!(!sum.held());
+    }
+}

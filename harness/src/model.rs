@@ -1,0 +1,274 @@
+//! What the verdicts read: the facts of one run, as plain data.
+//!
+//! Owns: the judge's own picture of the exported tables, the rail's own book and the clients' calls. It is read from
+//! JSON and takes the contract's field names, but not the judged system's types, so that a mistake there is not
+//! repeated here.
+//! Does not own: collecting (`evidence.rs`), judging (`invariant/`).
+//! On failure: plain data cannot fail.
+
+use crate::history::Call;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Everything a run left behind that a verdict may look at. Written beside the histories, so that a kept run can be
+/// judged again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The lock service's audit trail in its order (L9).
+    pub lock_events: Vec<LockEvent>,
+    /// Accounts (P1).
+    pub accounts: Vec<Account>,
+    /// Payouts (P3).
+    pub payouts: Vec<Payout>,
+    /// Every payout's history (P3), all payouts together.
+    pub transitions: Vec<Transition>,
+    /// The ledger (P9 export).
+    pub ledger: Vec<LedgerEntry>,
+    /// The proxy's submissions (R2).
+    pub submissions: Vec<Submission>,
+    /// The rail's marks (R5).
+    pub high_water: Vec<HighWater>,
+    /// The rail's own book, asked payout by payout.
+    pub rail_book: Vec<RailEntry>,
+    /// The rail's own totals.
+    pub rail_stats: RailStats,
+    /// What the clients saw.
+    pub calls: Vec<Call>,
+}
+
+/// A row of `lock_event`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockEvent {
+    /// Its place in the trail.
+    pub seq: u64,
+    /// When, by the store.
+    #[serde(default)]
+    pub at: String,
+    /// GRANTED, RELEASED, EXPIRED, REVOKED, SESSION_…, ….
+    pub kind: String,
+    /// The key, for what happened to a key.
+    #[serde(default)]
+    pub lock_key: Option<String>,
+    /// The session, where one took part.
+    #[serde(default)]
+    pub session_id: Option<String>,
+    /// The token, where one took part.
+    #[serde(default)]
+    pub token: Option<u64>,
+    /// Session owner or operator.
+    #[serde(default)]
+    pub actor: Option<String>,
+    /// Why, for break-glass actions.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// A row of `account`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Its id.
+    pub account_id: String,
+    /// ISO 4217.
+    #[serde(default)]
+    pub currency: String,
+    /// What it began with.
+    pub opening_balance_minor: i64,
+    /// What is stored now.
+    pub balance_minor: i64,
+    /// The mark of fence point (a).
+    #[serde(default)]
+    pub fence: u64,
+}
+
+/// A row of `payout`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payout {
+    /// Its id.
+    pub payout_id: String,
+    /// Whose money.
+    pub account_id: String,
+    /// How much.
+    pub amount_minor: i64,
+    /// ISO 4217.
+    #[serde(default)]
+    pub currency: String,
+    /// PENDING, CLAIMED, RAIL_AMBIGUOUS, POSTED, FAILED.
+    pub state: String,
+    /// The token of its last claim.
+    #[serde(default)]
+    pub claim_token: Option<u64>,
+    /// The rail's name for the execution it was posted with.
+    #[serde(default)]
+    pub rail_reference: Option<String>,
+    /// Set once an ambiguous payout was escalated to a human.
+    #[serde(default)]
+    pub escalated_at: Option<String>,
+}
+
+/// A row of `payout_transition`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transition {
+    /// Its place.
+    pub seq: u64,
+    /// Whose step.
+    pub payout_id: String,
+    /// Nothing for the creation.
+    #[serde(default)]
+    pub from_state: Option<String>,
+    /// Where it came to.
+    pub to_state: String,
+    /// The token it was done under.
+    #[serde(default)]
+    pub token: Option<u64>,
+    /// Who did it.
+    #[serde(default)]
+    pub actor: Option<String>,
+    /// When.
+    #[serde(default)]
+    pub at: String,
+}
+
+/// A row of `ledger_entry`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEntry {
+    /// Its place in the ledger.
+    pub entry_id: u64,
+    /// The payout it belongs to; nothing for a top-up.
+    #[serde(default)]
+    pub payout_id: Option<String>,
+    /// The account, or a house account.
+    pub account_id: String,
+    /// Signed.
+    pub amount_minor: i64,
+    /// The token it was written under.
+    #[serde(default)]
+    pub token: Option<u64>,
+}
+
+/// A row of `rail_submission`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// Its id.
+    pub submission_id: String,
+    /// The payout.
+    pub payout_id: String,
+    /// The account whose mark it passed.
+    pub account_id: String,
+    /// The token it was made under.
+    #[serde(default)]
+    pub token: Option<u64>,
+    /// When the intent was committed.
+    #[serde(default)]
+    pub intent_at: String,
+    /// When it was about to be sent.
+    #[serde(default)]
+    pub forwarded_at: Option<String>,
+    /// ACKED, DECLINED, TIMEOUT, NOT_RECEIVED, NOT_SENT or nothing yet.
+    #[serde(default)]
+    pub outcome: Option<String>,
+    /// Who.
+    #[serde(default)]
+    pub actor: Option<String>,
+    /// The rail's name for the execution.
+    #[serde(default)]
+    pub rail_reference: Option<String>,
+    /// False for a row written while the rail's kill switch was off.
+    #[serde(default)]
+    pub fencing_enforced: Option<bool>,
+}
+
+/// A row of `rail_high_water`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HighWater {
+    /// The account.
+    pub account_id: String,
+    /// The mark of fence point (c).
+    pub highest_token: u64,
+}
+
+/// What the rail itself says about one client reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RailEntry {
+    /// The payout's id, as the proxy sent it.
+    pub client_reference: String,
+    /// Money that left, once per element.
+    pub executions: Vec<Execution>,
+    /// How many bodies the rail read for it.
+    #[serde(default)]
+    pub bodies_read: u64,
+}
+
+/// Money that left.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Execution {
+    /// The rail's name for it.
+    pub rail_reference: String,
+    /// How much.
+    pub amount_minor: i64,
+    /// ISO 4217.
+    #[serde(default)]
+    pub currency: String,
+}
+
+/// The rail's totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RailStats {
+    /// Submissions it read.
+    pub bodies_read: u64,
+    /// Submissions it executed.
+    pub executed: u64,
+    /// Submissions it declined.
+    pub declined: u64,
+}
+
+/// The lock key that guards an account's payouts.
+#[must_use]
+pub fn lock_key(account_id: &str) -> String {
+    format!("payout:{account_id}")
+}
+
+impl Evidence {
+    /// The payout of this id.
+    #[must_use]
+    pub fn payout(&self, payout_id: &str) -> Option<&Payout> {
+        self.payouts.iter().find(|payout| payout.payout_id == payout_id)
+    }
+
+    /// Which account each payout draws on.
+    #[must_use]
+    pub fn account_of(&self) -> BTreeMap<&str, &str> {
+        self.payouts
+            .iter()
+            .map(|payout| (payout.payout_id.as_str(), payout.account_id.as_str()))
+            .collect()
+    }
+
+    /// How often money left for this payout, by the rail's own book.
+    #[must_use]
+    pub fn executions(&self, payout_id: &str) -> usize {
+        self.rail_book
+            .iter()
+            .filter(|entry| entry.client_reference == payout_id)
+            .map(|entry| entry.executions.len())
+            .sum()
+    }
+
+    /// How many ledger legs this payout has.
+    #[must_use]
+    pub fn legs(&self, payout_id: &str) -> usize {
+        self.ledger
+            .iter()
+            .filter(|entry| entry.payout_id.as_deref() == Some(payout_id))
+            .count()
+    }
+
+    /// Every (key, token) that was ever granted.
+    #[must_use]
+    pub fn grants(&self) -> BTreeSet<(&str, u64)> {
+        self.lock_events
+            .iter()
+            .filter(|event| event.kind == "GRANTED")
+            .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
+            .collect()
+    }
+}

@@ -1,0 +1,344 @@
+//! A stack: one whole dlock, running somewhere, that scenarios use and hurt.
+//!
+//! Owns: what a scenario may ask of any stack (start a worker, hurt a node, await its state, read what it left), so
+//! that the same scenario runs on child processes now, on containers and inside one simulated process later.
+//! Does not own: what a scenario does; how a kind of stack does it (`processes.rs`).
+//! On failure: [`RunError`]: the run could not be made. That is never a verdict.
+
+pub mod processes;
+mod reaper;
+
+use crate::history::Call;
+use futures_util::future::LocalBoxFuture;
+use host_kit::Host;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Why a run could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Something of the machine.
+    #[error("{0}: {1}")]
+    Io(String, std::io::Error),
+    /// A node did not start.
+    #[error("{node} did not start: {detail}")]
+    NotStarted {
+        /// Which.
+        node: String,
+        /// What was seen.
+        detail: String,
+    },
+    /// A state was awaited in vain.
+    #[error("{what}: not within {within:?}")]
+    NeverCame {
+        /// What was awaited.
+        what: String,
+        /// For how long.
+        within: Duration,
+    },
+    /// A call failed that must not.
+    #[error("{what}: {error}")]
+    Call {
+        /// Which call.
+        what: String,
+        /// How.
+        error: http_client::CallError,
+    },
+    /// A history could not be read.
+    #[error(transparent)]
+    History(#[from] crate::history::HistoryError),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl RunError {
+    /// An operating system's error with what was being done.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let what = what.into();
+        move |error| Self::Io(what, error)
+    }
+
+    /// A failed call with what was being done.
+    pub fn call(what: impl Into<String>) -> impl FnOnce(http_client::CallError) -> Self {
+        let what = what.into();
+        move |error| Self::Call { what, error }
+    }
+}
+
+/// A future of a stack.
+pub type Step<'a, T> = LocalBoxFuture<'a, Result<T, RunError>>;
+
+/// Where the components of a stack listen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// The lock server.
+    pub lock_server: String,
+    /// The payment resource.
+    pub payments: String,
+    /// The rail proxy.
+    pub rail_proxy: String,
+    /// The rail itself.
+    pub rail_stub: String,
+}
+
+/// What a stack is asked to be. Settings carry the names of the configuration; what is not named has its default.
+#[derive(Clone, Debug)]
+pub struct StackSpec {
+    /// The lock store: a directory of its own on the embedded store unless a URL is given.
+    pub store: Option<String>,
+    /// Fence point (a) stands.
+    pub payment_fencing: bool,
+    /// Fence point (c) stands.
+    pub rail_fencing: bool,
+    /// Everything else, for every component.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl StackSpec {
+    /// A lab stack: both fences on, and times short enough that a pause past the lease takes a second or two.
+    #[must_use]
+    pub fn quick() -> Self {
+        let settings = [
+            ("lock.session.ttl", "1500ms"),
+            ("lock.grant.ttl", "1500ms"),
+            ("lock.heartbeat.interval", "300ms"),
+            ("lock.client.safety-margin", "200ms"),
+            ("rail.read-timeout", "600ms"),
+            ("executor.rail-timeout", "1200ms"),
+            ("rail.visibility-horizon", "800ms"),
+            ("executor.poll.interval", "100ms"),
+            ("executor.reconcile.interval", "200ms"),
+            ("executor.ambiguous-sla", "3s"),
+        ];
+        Self {
+            store: None,
+            payment_fencing: true,
+            rail_fencing: true,
+            settings: settings
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        }
+    }
+
+    /// The same with one setting changed.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same with these switches.
+    #[must_use]
+    pub const fn fencing(mut self, payment: bool, rail: bool) -> Self {
+        self.payment_fencing = payment;
+        self.rail_fencing = rail;
+        self
+    }
+}
+
+/// What a worker does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Pays.
+    Pay,
+    /// Resolves ambiguous payouts.
+    Reconcile,
+    /// Both.
+    Both,
+}
+
+impl Role {
+    /// As the command line names it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pay => "pay",
+            Self::Reconcile => "reconcile",
+            Self::Both => "both",
+        }
+    }
+}
+
+/// A worker to be started.
+#[derive(Clone, Debug)]
+pub struct WorkerSpec {
+    /// Its name, the owner of its session; each start of a stack's worker has its own.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+    /// Where its operator's endpoints listen; a free port where nothing is said.
+    pub listen: Option<String>,
+    /// Whether it writes what it sees, for the verdicts.
+    pub history: bool,
+    /// Settings of its own, over the stack's.
+    pub settings: BTreeMap<String, String>,
+}
+
+impl WorkerSpec {
+    /// A worker that does one payout at a time.
+    #[must_use]
+    pub fn new(name: &str, role: Role) -> Self {
+        Self {
+            name: name.to_owned(),
+            role,
+            listen: None,
+            history: true,
+            settings: BTreeMap::from([("executor.concurrency".to_owned(), "1".to_owned())]),
+        }
+    }
+
+    /// The same with one setting changed.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: &str) -> Self {
+        self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same, told to do something at a fault point (`executor.before_claim`, `kill`).
+    #[must_use]
+    pub fn fault(self, point: &str, action: &str) -> Self {
+        self.with("debug.fault-points", &format!("{point}={action}"))
+    }
+}
+
+/// The lock server's node name.
+pub const LOCK_SERVER: &str = "lock-server";
+/// The payment resource's node name.
+pub const PAYMENT_RESOURCE: &str = "payment-resource";
+/// The rail proxy's node name.
+pub const RAIL_PROXY: &str = "rail-proxy";
+/// The rail stub's node name.
+pub const RAIL_STUB: &str = "rail-stub";
+
+/// What can be done to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hurt {
+    /// Stopped where it stands (SIGSTOP).
+    Pause,
+    /// Runs on (SIGCONT).
+    Resume,
+    /// Gone at once (SIGKILL).
+    Kill,
+    /// Asked to end (SIGTERM): drains and exits.
+    Terminate,
+}
+
+/// What a node can be seen to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// Running or waiting.
+    Running,
+    /// Stopped by a signal.
+    Stopped,
+    /// Ended by itself with this code.
+    Exited(i32),
+    /// Ended by this signal.
+    Signalled(i32),
+}
+
+impl NodeState {
+    /// Whether it has ended.
+    #[must_use]
+    pub const fn ended(self) -> bool {
+        matches!(self, Self::Exited(_) | Self::Signalled(_))
+    }
+}
+
+/// One whole dlock that scenarios use and hurt.
+pub trait Stack {
+    /// The harness's own clock, randomness and ids.
+    fn host(&self) -> &Host;
+    /// Where its components listen.
+    fn links(&self) -> Links;
+    /// What it was asked to be.
+    fn spec(&self) -> &StackSpec;
+    /// Where histories and evidence of this stack are kept.
+    fn dir(&self) -> &Path;
+    /// Starts a worker and returns once it is ready, or has ended, or stands still at a fault point.
+    fn worker(&self, spec: WorkerSpec) -> Step<'_, ()>;
+    /// Does something to a node.
+    ///
+    /// # Errors
+    /// When there is no such node or it has ended.
+    fn hurt(&self, node: &str, hurt: Hurt) -> Result<(), RunError>;
+    /// What the node is now.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    fn state(&self, node: &str) -> Result<NodeState, RunError>;
+    /// Starts a component again that has ended, on the same address and store.
+    fn restart<'a>(&'a self, node: &'a str) -> Step<'a, ()>;
+    /// What the node logged so far, one JSON object a line.
+    ///
+    /// # Errors
+    /// When there is no such node or its log cannot be read.
+    fn log(&self, node: &str) -> Result<Vec<serde_json::Value>, RunError>;
+    /// The history files of its workers.
+    fn history_files(&self) -> Vec<PathBuf>;
+    /// Ends everything, politely first, and returns once it has ended.
+    fn stop(&self) -> Step<'_, ()>;
+}
+
+/// How often a state is looked at while it is awaited.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Awaits that `look` finds something, with a bound.
+///
+/// # Errors
+/// [`RunError::NeverCame`] after `within`, or whatever `look` failed with.
+pub async fn eventually<T>(
+    host: &Host,
+    what: &str,
+    within: Duration,
+    mut look: impl AsyncFnMut() -> Result<Option<T>, RunError>,
+) -> Result<T, RunError> {
+    let end = host.clock.mono() + within;
+    loop {
+        if let Some(found) = look().await? {
+            return Ok(found);
+        }
+        if host.clock.mono() >= end {
+            return Err(RunError::NeverCame {
+                what: what.to_owned(),
+                within,
+            });
+        }
+        host.clock.sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Awaits that a node is as demanded, with a bound.
+///
+/// # Errors
+/// [`RunError::NeverCame`] after `within`.
+pub async fn await_node(
+    stack: &dyn Stack,
+    node: &str,
+    what: &str,
+    within: Duration,
+    is: impl Fn(NodeState) -> bool,
+) -> Result<NodeState, RunError> {
+    eventually(stack.host(), &format!("{node} {what}"), within, async || {
+        Ok(Some(stack.state(node)?).filter(|state| is(*state)))
+    })
+    .await
+}
+
+/// Everything the stack's workers saw.
+///
+/// # Errors
+/// When a history cannot be read.
+pub fn histories(stack: &dyn Stack) -> Result<Vec<Call>, RunError> {
+    let mut calls = Vec::new();
+    for path in stack.history_files() {
+        // A worker that was killed before its first call has left no file.
+        if path.exists() {
+            calls.extend(crate::history::read(&path)?);
+        }
+    }
+    calls.sort_by_key(|call| call.invoked_us);
+    Ok(calls)
+}

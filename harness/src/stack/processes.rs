@@ -1,0 +1,651 @@
+//! A stack of child processes of the `dlock` binary on loopback.
+//!
+//! Owns: starting children on free ports, reading their `listening` line, awaiting their readiness, signals, seeing
+//! through `/proc` what they are, their logs as files, and that none outlives the harness.
+//! Does not own: what the children do.
+//! On failure: a child that does not start is reported with the end of its log; everything is killed on drop, and by
+//! the reaper when the harness itself is killed.
+
+use super::reaper::Reaper;
+use super::{
+    Hurt, LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec, Step,
+    WorkerSpec, eventually,
+};
+use actor_kit::TraceContext;
+use host_kit::Host;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long a child may take from start to ready. NFR-10 asks for one second on a quiet machine; a busy one is given
+/// more, and what it took is recorded.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// How long a drained child may take to end before it is killed.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// How much of a log is shown with an error.
+const LOG_TAIL_BYTES: usize = 2_000;
+
+/// Makes stacks: which binary, where their files go, and the reaper they share.
+#[derive(Clone)]
+pub struct Lab {
+    exe: PathBuf,
+    host: Host,
+    reaper: Rc<RefCell<Reaper>>,
+}
+
+impl std::fmt::Debug for Lab {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lab").field("exe", &self.exe).finish_non_exhaustive()
+    }
+}
+
+/// Fixed addresses instead of free ones.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    /// The lock server's.
+    pub lock_server: u16,
+    /// The payment resource's.
+    pub payments: u16,
+    /// The rail proxy's.
+    pub rail_proxy: u16,
+    /// The rail stub's.
+    pub rail_stub: u16,
+}
+
+impl Lab {
+    /// A lab over this `dlock` binary.
+    ///
+    /// # Errors
+    /// When the reaper cannot be started.
+    pub fn new(exe: PathBuf, host: Host) -> Result<Self, RunError> {
+        Ok(Self {
+            exe,
+            host,
+            reaper: Rc::new(RefCell::new(Reaper::start()?)),
+        })
+    }
+
+    /// A lab over the binary that is running now.
+    ///
+    /// # Errors
+    /// When the binary cannot be found or the reaper cannot be started.
+    pub fn of_this_binary(host: Host) -> Result<Self, RunError> {
+        let exe = std::env::current_exe().map_err(RunError::io("finding this binary"))?;
+        Self::new(exe, host)
+    }
+
+    /// The harness's handles.
+    #[must_use]
+    pub const fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Starts a whole stack without workers in this directory, on free ports or fixed ones.
+    ///
+    /// # Errors
+    /// When a component does not become ready.
+    pub async fn stack(&self, dir: &Path, spec: StackSpec, ports: Option<Ports>) -> Result<ProcessStack, RunError> {
+        std::fs::create_dir_all(dir).map_err(RunError::io(format!("making {}", dir.display())))?;
+        let stack = ProcessStack {
+            lab: self.clone(),
+            // The children get absolute paths, wherever they run.
+            dir: dir
+                .canonicalize()
+                .map_err(RunError::io(format!("finding {}", dir.display())))?,
+            spec,
+            nodes: RefCell::default(),
+            links: RefCell::default(),
+            stopping: Cell::new(false),
+        };
+        stack.start_components(ports).await?;
+        Ok(stack)
+    }
+
+    /// Starts one lock server alone, for the benchmark.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn lock_server(&self, dir: &Path, spec: StackSpec) -> Result<ProcessStack, RunError> {
+        std::fs::create_dir_all(dir).map_err(RunError::io(format!("making {}", dir.display())))?;
+        let stack = ProcessStack {
+            lab: self.clone(),
+            dir: dir
+                .canonicalize()
+                .map_err(RunError::io(format!("finding {}", dir.display())))?,
+            spec,
+            nodes: RefCell::default(),
+            links: RefCell::default(),
+            stopping: Cell::new(false),
+        };
+        stack.links.borrow_mut().lock_server = stack.start_lock_server(None).await?;
+        Ok(stack)
+    }
+}
+
+/// How a child was started, to start it again.
+#[derive(Clone, Debug)]
+struct Start {
+    component: &'static str,
+    args: Vec<String>,
+    settings: BTreeMap<String, String>,
+    listen: String,
+}
+
+#[derive(Debug)]
+struct Node {
+    start: Start,
+    child: Child,
+    log: PathBuf,
+    ended: Option<NodeState>,
+    ready_after: Option<Duration>,
+}
+
+impl Node {
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).expect("the kernel's process ids fit in 31 bits"))
+    }
+
+    fn state(&mut self) -> NodeState {
+        if let Some(ended) = self.ended {
+            return ended;
+        }
+        if let Ok(Some(status)) = self.child.try_wait() {
+            let ended = match (status.code(), status.signal()) {
+                (Some(code), _) => NodeState::Exited(code),
+                (None, signal) => NodeState::Signalled(signal.unwrap_or(0)),
+            };
+            self.ended = Some(ended);
+            return ended;
+        }
+        if stopped(self.child.id()) {
+            NodeState::Stopped
+        } else {
+            NodeState::Running
+        }
+    }
+}
+
+/// Whether `/proc` shows the process as stopped by a signal.
+fn stopped(pid: u32) -> bool {
+    // The state follows the command's name, which stands in parentheses and may hold anything.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .ok()
+        .and_then(|stat| {
+            stat.rsplit_once(')')
+                .map(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
+        .unwrap_or(false)
+}
+
+/// The resident memory of a process in KiB, by `/proc`.
+#[must_use]
+pub fn resident_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().trim_end_matches("kB").trim().parse().ok()
+}
+
+/// A dlock of child processes.
+pub struct ProcessStack {
+    lab: Lab,
+    dir: PathBuf,
+    spec: StackSpec,
+    nodes: RefCell<BTreeMap<String, Node>>,
+    links: RefCell<Links>,
+    stopping: Cell<bool>,
+}
+
+impl std::fmt::Debug for ProcessStack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProcessStack")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+fn listen(port: Option<u16>) -> String {
+    format!("127.0.0.1:{}", port.unwrap_or(0))
+}
+
+impl ProcessStack {
+    async fn start_components(&self, ports: Option<Ports>) -> Result<(), RunError> {
+        let proxy_url = ports.map(|ports| format!("http://127.0.0.1:{}", ports.rail_proxy));
+        // The rail sends its asynchronous acks to the proxy, whose address is known beforehand only when it is fixed.
+        let ack = proxy_url.map_or_else(Vec::new, |url| {
+            vec!["--ack-url".to_owned(), format!("{url}/v1/rail/acks")]
+        });
+        let pay = self.dir.join("pay");
+        let pay_store = format!("sqlite:{}", pay.display());
+        std::fs::create_dir_all(&pay).map_err(RunError::io(format!("making {}", pay.display())))?;
+        let (lock_server, payments, rail_stub) = tokio::try_join!(
+            self.start_lock_server(ports.map(|ports| ports.lock_server)),
+            self.start(
+                PAYMENT_RESOURCE,
+                Start {
+                    component: PAYMENT_RESOURCE,
+                    args: vec!["--store".to_owned(), pay_store.clone()],
+                    settings: self.spec.settings.clone(),
+                    listen: listen(ports.map(|ports| ports.payments)),
+                },
+            ),
+            self.start(
+                RAIL_STUB,
+                Start {
+                    component: RAIL_STUB,
+                    args: ack,
+                    settings: self.spec.settings.clone(),
+                    listen: listen(ports.map(|ports| ports.rail_stub)),
+                },
+            ),
+        )?;
+        let rail_proxy = self
+            .start(
+                RAIL_PROXY,
+                Start {
+                    component: RAIL_PROXY,
+                    args: vec!["--store".to_owned(), pay_store, "--rail".to_owned(), rail_stub.clone()],
+                    settings: self.spec.settings.clone(),
+                    listen: listen(ports.map(|ports| ports.rail_proxy)),
+                },
+            )
+            .await?;
+        *self.links.borrow_mut() = Links {
+            lock_server,
+            payments,
+            rail_proxy,
+            rail_stub,
+        };
+        Ok(())
+    }
+
+    async fn start_lock_server(&self, port: Option<u16>) -> Result<String, RunError> {
+        let store = self
+            .spec
+            .store
+            .clone()
+            .unwrap_or_else(|| format!("sqlite:{}", self.dir.join("lock.db").display()));
+        self.start(
+            LOCK_SERVER,
+            Start {
+                component: LOCK_SERVER,
+                args: vec!["--store".to_owned(), store],
+                settings: self.spec.settings.clone(),
+                listen: listen(port),
+            },
+        )
+        .await
+    }
+
+    /// Starts a child and answers its address once it is ready.
+    async fn start(&self, name: &str, start: Start) -> Result<String, RunError> {
+        let began = self.lab.host.clock.mono();
+        let (log, offset) = self.spawn(name, start)?;
+        let address = eventually(&self.lab.host, &format!("{name} listening"), READY_WITHIN, async || {
+            if let Some(address) = listening(&log, offset) {
+                return Ok(Some(address));
+            }
+            match self.state(name)? {
+                state if state.ended() => Err(self.not_started(name, &format!("{state:?}"))),
+                _ => Ok(None),
+            }
+        })
+        .await?;
+        let url = format!("http://{address}");
+        self.ready(name, &url).await?;
+        if let Some(node) = self.nodes.borrow_mut().get_mut(name) {
+            node.start.listen = address;
+            node.ready_after = Some(self.lab.host.clock.mono().saturating_sub(began));
+        }
+        Ok(url)
+    }
+
+    fn spawn(&self, name: &str, start: Start) -> Result<(PathBuf, u64), RunError> {
+        let log = self.dir.join(format!("{name}.log"));
+        let io = |what: &str| RunError::io(format!("{what} {}", log.display()));
+        let mut out = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .map_err(io("opening"))?;
+        let offset = out.seek(SeekFrom::End(0)).map_err(io("reading"))?;
+        let err = out.try_clone().map_err(io("opening"))?;
+        let mut command = Command::new(&self.lab.exe);
+        command
+            .arg(start.component)
+            .args(["--listen", &start.listen])
+            .args(&start.args);
+        // What the user's shell has set for another dlock must not change this one.
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("DLOCK_")) {
+            command.env_remove(variable);
+        }
+        for (setting, value) in &start.settings {
+            command.env(variable(setting), value);
+        }
+        for (on, setting) in [
+            (self.spec.payment_fencing, "payment.fencing.enabled"),
+            (self.spec.rail_fencing, "rail.fencing.enabled"),
+        ] {
+            if !on {
+                command.env(variable(setting), "false");
+            }
+        }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out)
+            .stderr(err)
+            .current_dir(&self.dir)
+            // A group of its own: a Ctrl-C at the terminal reaches the harness, which ends its children in order.
+            .process_group(0)
+            .spawn()
+            .map_err(RunError::io(format!("starting {name} from {}", self.lab.exe.display())))?;
+        self.lab.reaper.borrow_mut().watch(child.id());
+        self.nodes.borrow_mut().insert(
+            name.to_owned(),
+            Node {
+                start,
+                child,
+                log: log.clone(),
+                ended: None,
+                ready_after: None,
+            },
+        );
+        Ok((log, offset))
+    }
+
+    async fn ready(&self, name: &str, url: &str) -> Result<(), RunError> {
+        let caller = http_client::Caller::new(
+            http_client::client(&http_client::ClientOptions::default()),
+            url,
+            Duration::from_secs(2),
+        );
+        let host = &self.lab.host;
+        eventually(host, &format!("{name} ready"), READY_WITHIN, async || {
+            match caller.probe("/readyz", &TraceContext::root(&host.random)).await {
+                Ok(()) => return Ok(Some(())),
+                Err(error) => tracing::debug!(event = "not_ready", node = name, %error),
+            }
+            // A worker that stops or dies at a fault point right after its start is ready enough.
+            match self.state(name)? {
+                NodeState::Running => Ok(None),
+                NodeState::Exited(code) => Err(self.not_started(name, &format!("exit code {code}"))),
+                NodeState::Stopped | NodeState::Signalled(_) => Ok(Some(())),
+            }
+        })
+        .await
+    }
+
+    fn not_started(&self, name: &str, detail: &str) -> RunError {
+        let nodes = self.nodes.borrow();
+        let tail = nodes
+            .get(name)
+            .and_then(|node| std::fs::read_to_string(&node.log).ok())
+            .unwrap_or_default();
+        let from = tail.len().saturating_sub(LOG_TAIL_BYTES);
+        let from = (from..tail.len()).find(|at| tail.is_char_boundary(*at)).unwrap_or(0);
+        RunError::NotStarted {
+            node: name.to_owned(),
+            detail: format!("{detail}; its log ends with:\n{}", tail[from..].trim_end()),
+        }
+    }
+
+    fn node<T>(&self, name: &str, f: impl FnOnce(&mut Node) -> T) -> Result<T, RunError> {
+        self.nodes
+            .borrow_mut()
+            .get_mut(name)
+            .map(f)
+            .ok_or_else(|| RunError::Other(format!("there is no node {name}")))
+    }
+
+    /// The process id of a node.
+    ///
+    /// # Errors
+    /// When there is no such node.
+    pub fn pid(&self, name: &str) -> Result<u32, RunError> {
+        self.node(name, |node| node.child.id())
+    }
+
+    /// Its nodes and how long each took from start to ready.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, Option<Duration>)> {
+        self.nodes
+            .borrow()
+            .iter()
+            .map(|(name, node)| (name.clone(), node.ready_after))
+            .collect()
+    }
+
+    /// The first node that has ended although nobody asked it to.
+    #[must_use]
+    pub fn fallen(&self) -> Option<(String, NodeState)> {
+        if self.stopping.get() {
+            return None;
+        }
+        self.nodes
+            .borrow_mut()
+            .iter_mut()
+            .map(|(name, node)| (name.clone(), node.state()))
+            .find(|(_, state)| state.ended())
+    }
+}
+
+impl Stack for ProcessStack {
+    fn host(&self) -> &Host {
+        &self.lab.host
+    }
+
+    fn links(&self) -> Links {
+        self.links.borrow().clone()
+    }
+
+    fn spec(&self) -> &StackSpec {
+        &self.spec
+    }
+
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn worker(&self, spec: WorkerSpec) -> Step<'_, ()> {
+        Box::pin(async move {
+            let links = self.links();
+            let mut settings = self.spec.settings.clone();
+            settings.extend(spec.settings);
+            if spec.history {
+                let file = self.dir.join(format!("{}.history.jsonl", spec.name));
+                settings.insert("debug.history-file".to_owned(), file.display().to_string());
+            }
+            let args = [
+                ("--lock-server", links.lock_server.as_str()),
+                ("--payments", &links.payments),
+                ("--rail-proxy", &links.rail_proxy),
+                ("--owner", &spec.name),
+                ("--role", spec.role.as_str()),
+            ];
+            let start = Start {
+                component: "payout-executor",
+                args: args
+                    .into_iter()
+                    .flat_map(|(flag, value)| [flag.to_owned(), value.to_owned()])
+                    .collect(),
+                settings,
+                listen: spec.listen.unwrap_or_else(|| listen(None)),
+            };
+            self.start(&spec.name, start).await.map(drop)
+        })
+    }
+
+    fn hurt(&self, node: &str, hurt: Hurt) -> Result<(), RunError> {
+        let signal = match hurt {
+            Hurt::Pause => Signal::SIGSTOP,
+            Hurt::Resume => Signal::SIGCONT,
+            Hurt::Kill => Signal::SIGKILL,
+            Hurt::Terminate => Signal::SIGTERM,
+        };
+        self.node(node, |found| {
+            if found.state().ended() {
+                return Err(RunError::Other(format!("{node} has ended already")));
+            }
+            kill(found.pid(), signal).map_err(|errno| RunError::Io(format!("{signal} to {node}"), errno.into()))
+        })?
+    }
+
+    fn state(&self, node: &str) -> Result<NodeState, RunError> {
+        self.node(node, Node::state)
+    }
+
+    fn restart<'a>(&'a self, node: &'a str) -> Step<'a, ()> {
+        Box::pin(async move {
+            let start = self.node(node, |found| found.state().ended().then(|| found.start.clone()))?;
+            let start = start.ok_or_else(|| RunError::Other(format!("{node} has not ended")))?;
+            self.forget(node)?;
+            self.start(node, start).await.map(drop)
+        })
+    }
+
+    fn log(&self, node: &str) -> Result<Vec<Value>, RunError> {
+        let path = self.node(node, |found| found.log.clone())?;
+        let text = std::fs::read(&path).map_err(RunError::io(format!("reading {}", path.display())))?;
+        Ok(text
+            .split(|byte| *byte == b'\n')
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect())
+    }
+
+    fn history_files(&self) -> Vec<PathBuf> {
+        let mut files: Vec<_> = std::fs::read_dir(&self.dir)
+            .map(|entries| {
+                entries
+                    .filter_map(|entry| Some(entry.ok()?.path()))
+                    .filter(|path| path.to_string_lossy().ends_with(".history.jsonl"))
+                    .collect()
+            })
+            .unwrap_or_default();
+        files.sort();
+        files
+    }
+
+    fn stop(&self) -> Step<'_, ()> {
+        Box::pin(async move {
+            self.stopping.set(true);
+            // Workers first, so that they can still release what they hold; the rail last.
+            let names: Vec<String> = self.nodes.borrow().keys().cloned().collect();
+            let (components, workers): (Vec<_>, Vec<_>) = names
+                .into_iter()
+                .partition(|name| [LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB].contains(&name.as_str()));
+            for group in [workers, components] {
+                for name in &group {
+                    if !self.state(name)?.ended() {
+                        self.hurt(name, Hurt::Terminate)?;
+                        self.hurt(name, Hurt::Resume)?;
+                    }
+                }
+                let host = &self.lab.host;
+                let ended = eventually(host, "children ended", DRAIN_WITHIN, async || {
+                    for name in &group {
+                        if !self.state(name)?.ended() {
+                            return Ok(None);
+                        }
+                    }
+                    Ok(Some(()))
+                });
+                if let Err(error) = ended.await {
+                    tracing::warn!(event = "drain_too_slow", %error);
+                    for name in &group {
+                        if !self.state(name)?.ended() {
+                            self.hurt(name, Hurt::Kill)?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl ProcessStack {
+    fn forget(&self, name: &str) -> Result<(), RunError> {
+        let pid = self.pid(name)?;
+        self.lab.reaper.borrow_mut().forget(pid);
+        Ok(())
+    }
+}
+
+impl Drop for ProcessStack {
+    fn drop(&mut self) {
+        for node in self.nodes.get_mut().values_mut() {
+            if !node.state().ended() {
+                // The whole group, so that nothing a child has started is left either.
+                if let Err(error) = kill(Pid::from_raw(-node.pid().as_raw()), Signal::SIGKILL) {
+                    tracing::warn!(event = "kill_failed", %error);
+                }
+                if let Err(error) = node.child.wait() {
+                    tracing::warn!(event = "wait_failed", %error);
+                }
+            }
+            self.lab.reaper.borrow_mut().forget(node.child.id());
+        }
+    }
+}
+
+/// A setting's name as an environment variable (C5.2).
+fn variable(setting: &str) -> String {
+    format!("DLOCK_{}", setting.to_uppercase().replace(['.', '-'], "_"))
+}
+
+/// The address in the `listening` line of a log, looked for from `offset`.
+fn listening(log: &Path, offset: u64) -> Option<String> {
+    let mut file = std::fs::File::open(log).ok()?;
+    file.seek(SeekFrom::Start(offset)).ok()?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        // The fields of an event may stand beside its level or one step below.
+        let field = |name: &str| line.get(name).or_else(|| line.get("fields")?.get(name))?.as_str();
+        (field("event")? == "listening").then(|| field("addr").map(str::to_owned))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_the_contracts_variables() {
+        assert_eq!(variable("payment.fencing.enabled"), "DLOCK_PAYMENT_FENCING_ENABLED");
+        assert_eq!(variable("lock.client.safety-margin"), "DLOCK_LOCK_CLIENT_SAFETY_MARGIN");
+    }
+
+    #[test]
+    fn the_listening_line_is_found_after_the_offset() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("x.log");
+        let old = "{\"event\":\"listening\",\"addr\":\"127.0.0.1:1\"}\n";
+        let new = "noise\n{\"fields\":{\"event\":\"listening\",\"addr\":\"127.0.0.1:2\"}}\n";
+        std::fs::write(&log, format!("{old}{new}")).unwrap();
+        assert_eq!(listening(&log, 0).as_deref(), Some("127.0.0.1:1"));
+        assert_eq!(listening(&log, old.len() as u64).as_deref(), Some("127.0.0.1:2"));
+    }
+
+    #[test]
+    fn proc_shows_who_is_stopped_and_how_much_memory_it_has() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
+        assert!(!stopped(child.id()) && resident_kib(child.id()).is_some());
+        kill(pid, Signal::SIGSTOP).unwrap();
+        while !stopped(child.id()) {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
