@@ -30,6 +30,31 @@ pub use history::{History, Invocation, Line};
 pub use metrics::ExecutorMetrics;
 pub use ports::{Payments, PortError, PortFuture, Rail};
 
+/// Every fault point of the executor: before and after each durable step and each send (`debug.fault-points`). A test
+/// holds this list against the source; a crash test stands for each in the harness.
+pub const FAULT_POINTS: &[&str] = &[
+    "executor.before_acquire",
+    "executor.after_acquire",
+    "executor.before_fence",
+    "executor.after_fence",
+    "executor.before_claim",
+    "executor.after_claim",
+    "executor.before_submit",
+    "executor.after_submit",
+    "executor.before_post",
+    "executor.after_post",
+    "executor.before_fail",
+    "executor.after_fail",
+    "executor.before_ambiguous",
+    "executor.after_ambiguous",
+    "executor.before_release",
+    "executor.after_release",
+    "executor.before_lookup",
+    "executor.after_lookup",
+    "executor.before_resolve",
+    "executor.after_resolve",
+];
+
 /// The lock key of an account's payouts.
 #[must_use]
 pub fn lock_key_text(account_id: &str) -> String {
