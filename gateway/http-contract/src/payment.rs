@@ -285,3 +285,24 @@ pub struct FenceAnswer {
     /// Its mark.
     pub fence: u64,
 }
+
+/// P9: a fact of the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PaymentAuditRow {
+    /// Its place in the order of all facts.
+    pub seq: u64,
+    /// When (RFC 3339).
+    pub at: String,
+    /// What happened.
+    pub kind: String,
+    /// On which account.
+    pub account_id: Option<String>,
+    /// To which payout.
+    pub payout_id: Option<String>,
+    /// Under which token.
+    pub token: Option<u64>,
+    /// By whom.
+    pub actor: String,
+    /// Why, or what else was recorded.
+    pub reason: Option<String>,
+}

@@ -70,6 +70,9 @@ pub trait PaymentStore: Send + Sync {
         within: Duration,
     ) -> PaymentFuture<'_, Vec<LedgerRow>>;
 
+    /// The place of the last ledger entry, 0 when there is none: where an export ends.
+    fn last_entry(&self, within: Duration) -> PaymentFuture<'_, u64>;
+
     /// P9: whether the ledger holds together (INV-03, FR-25), read in one snapshot.
     fn verify(&self, within: Duration) -> PaymentFuture<'_, VerifyReport>;
 

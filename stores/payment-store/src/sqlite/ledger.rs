@@ -83,6 +83,12 @@ pub(super) fn list(
     }
 }
 
+/// The place of the last entry.
+pub(super) fn last(db: &Connection) -> rusqlite::Result<u64> {
+    db.prepare_cached("SELECT coalesce(max(entry_id), 0) FROM ledger_entry")?
+        .query_row([], |row| row.get(0).map(unsigned))
+}
+
 fn row(row: &Row<'_>) -> rusqlite::Result<LedgerRow> {
     Ok(LedgerRow {
         entry_id: unsigned(row.get(0)?),

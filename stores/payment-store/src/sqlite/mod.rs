@@ -319,6 +319,10 @@ impl PaymentStore for SqlitePayments {
         Box::pin(self.read(within, move |db| ledger::list(db, account_id.as_deref(), after, limit)))
     }
 
+    fn last_entry(&self, within: Duration) -> PaymentFuture<'_, u64> {
+        Box::pin(self.read(within, ledger::last))
+    }
+
     fn verify(&self, within: Duration) -> PaymentFuture<'_, VerifyReport> {
         Box::pin(self.read(within, verify::verify))
     }

@@ -1,0 +1,137 @@
+//! Plain-text accounting (beancount): every fact one transaction of two postings that sum to zero, as the tool demands.
+//!
+//! A client's account is `Assets:Clients:…`; where the money comes from and goes to is `Equity:House:…`.
+
+use super::{Cut, Out};
+use crate::currency::{decimal, exponent};
+use crate::render::rfc3339;
+use payment_store::LedgerRow;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+/// Accounts are open from a day before any entry.
+const OPENED: &str = "1970-01-01";
+
+pub(super) async fn write(out: &Out) -> Result<(), Cut> {
+    out.write("option \"title\" \"dlock ledger\"\n\n").await?;
+    let (mut after, mut currencies) = (None, BTreeSet::new());
+    while let Some(accounts) = out.accounts(after.clone()).await? {
+        let mut text = String::new();
+        for account in &accounts {
+            let (name, currency) = (client(&account.account_id), &account.currency);
+            if currencies.insert(currency.clone()) {
+                for house in ["Payouts", "Credits", "Opening"] {
+                    line(
+                        &mut text,
+                        format_args!("{OPENED} open Equity:House:{house}:{currency} {currency}"),
+                    );
+                }
+            }
+            line(&mut text, format_args!("{OPENED} open {name} {currency}"));
+            if account.opening_balance_minor != 0 {
+                let amount = decimal(account.opening_balance_minor, exponent(currency));
+                let contra = decimal(-account.opening_balance_minor, exponent(currency));
+                line(
+                    &mut text,
+                    format_args!(
+                        "{OPENED} * \"opening balance\"\n  {name}  {amount} {currency}\n  \
+                         Equity:House:Opening:{currency}  {contra} {currency}"
+                    ),
+                );
+            }
+        }
+        out.write(text).await?;
+        after = accounts.last().map(|account| account.account_id.clone());
+    }
+    let (mut after, mut waiting) = (0, Vec::new());
+    while let Some(rows) = out.entries(None, after).await? {
+        after = rows.last().map_or(after, |row| row.entry_id);
+        let mut text = String::new();
+        for row in rows {
+            waiting.push(row);
+            // The two legs of a fact are written one after the other in one transaction.
+            if waiting.len() == 2 {
+                fact(&mut text, &waiting);
+                waiting.clear();
+            }
+        }
+        out.write(text).await?;
+    }
+    Ok(())
+}
+
+fn fact(text: &mut String, legs: &[LedgerRow]) {
+    let first = &legs[0];
+    let at = rfc3339(first.at_ms);
+    let day = at.split('T').next().unwrap_or(OPENED);
+    let what = first
+        .payout_id
+        .as_deref()
+        .map_or_else(|| "credit".to_owned(), |id| format!("payout {id}"));
+    line(text, format_args!("\n{day} * \"{}\"", quoted(&what)));
+    line(text, format_args!("  at: \"{}\"", quoted(&at)));
+    if let Some(token) = first.token {
+        line(text, format_args!("  token: \"{token}\""));
+    }
+    if let Some(reference) = &first.rail_reference {
+        line(text, format_args!("  rail_reference: \"{}\"", quoted(reference)));
+    }
+    for leg in legs {
+        let name = match leg.account_id.strip_prefix("house:") {
+            Some(house) => {
+                let kind = if house.starts_with("payouts:") {
+                    "Payouts"
+                } else {
+                    "Credits"
+                };
+                format!("Equity:House:{kind}:{}", leg.currency)
+            }
+            None => client(&leg.account_id),
+        };
+        let amount = decimal(leg.amount_minor, exponent(&leg.currency));
+        line(
+            text,
+            format_args!(
+                "  {name}  {amount} {}\n    entry_id: \"{}\"",
+                leg.currency, leg.entry_id
+            ),
+        );
+    }
+}
+
+/// The name of a client's account. A part of a name may hold letters, digits and dashes: anything else, and the dash
+/// itself, is written as a dash and two hexadecimal digits, so that no two accounts share a name.
+fn client(account_id: &str) -> String {
+    let mut name = String::from("Assets:Clients:A");
+    for byte in account_id.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            name.push(char::from(byte));
+        } else {
+            // Writing into a String cannot fail.
+            let _ = write!(name, "-{byte:02X}");
+        }
+    }
+    name
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
+    // Writing into a String cannot fail.
+    let _ = writeln!(text, "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_accounts_share_a_name() {
+        let ids = ["a", "A", "a.b", "a-b", "a_b", "a:b", "a-2Eb", "ab"];
+        let names: BTreeSet<_> = ids.iter().map(|id| client(id)).collect();
+        assert_eq!(names.len(), ids.len());
+        assert_eq!(client("a.b"), "Assets:Clients:Aa-2Eb");
+    }
+}
