@@ -3,6 +3,7 @@
 use gateway_kit::{ApiError, IdempotencyKey};
 use http_contract::payment::{CreatePayoutBody, CreditBody, Creditor, OpenAccountBody};
 use http_contract::{PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
+use lock_api::TOKEN_MAX;
 use payment_store::AMOUNT_MAX_MINOR;
 
 /// The longest id of a payout, in characters (C1.2): it travels to the rail as the client reference.
@@ -114,6 +115,16 @@ pub(crate) fn create_payout(body: &CreatePayoutBody) -> Result<(), ApiError> {
     match &body.reference {
         Some(reference) => text("reference", reference, 0..=TEXT_CHARS_MAX),
         None => Ok(()),
+    }
+}
+
+pub(crate) fn version(expected: Option<u64>) -> Result<(), ApiError> {
+    match expected {
+        Some(version) if version > TOKEN_MAX => Err(ApiError::invalid(
+            "expected_version",
+            format!("must be between 0 and {TOKEN_MAX}"),
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -12,6 +12,7 @@ use lock_api::TOKEN_MAX;
 use payment_store::AMOUNT_MAX_MINOR;
 use serde_json::{Value, json};
 use utoipa::OpenApi;
+use utoipa::openapi::{OpenApi as OpenApiDocument, RefOr, Required};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -54,8 +55,8 @@ struct Document;
 /// # Panics
 /// Never: the document is data of this crate, and a test walks it.
 #[must_use]
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    let mut document = serde_json::to_value(Document::openapi()).expect("a document is plain data");
+pub fn openapi() -> OpenApiDocument {
+    let mut document = Document::openapi();
     let id =
         |chars_max: usize| json!({"pattern": format!("^[A-Za-z0-9._:-]{{1,{chars_max}}}$"), "maxLength": chars_max});
     let account_id =
@@ -95,15 +96,49 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     ] {
         limit(&mut document, schema, field, limits);
     }
-    serde_json::from_value(document).expect("a document with bounds is still one")
+    for template in ["/v1/payouts/{payout_id}/claim", "/v1/payouts/{payout_id}/cancel"] {
+        let operation = document
+            .paths
+            .paths
+            .get_mut(template)
+            .and_then(|path| path.post.as_mut());
+        // Without a body these ask for nothing in particular.
+        if let Some(RefOr::T(body)) = operation.and_then(|operation| operation.request_body.as_mut()) {
+            body.required = Some(Required::False);
+        }
+    }
+    document
 }
 
-fn limit(document: &mut Value, schema: &str, field: &str, limits: &Value) {
-    let property = document
-        .pointer_mut(&format!("/components/schemas/{schema}/properties/{field}"))
+fn limit(document: &mut OpenApiDocument, schema: &str, field: &str, limits: &Value) {
+    let schemas = document.components.as_mut().map(|components| &mut components.schemas);
+    let schema = schemas
+        .and_then(|schemas| schemas.get_mut(schema))
+        .expect("the body stands in the contract");
+    let mut json = serde_json::to_value(&*schema).expect("a schema is plain data");
+    let property = json
+        .pointer_mut(&format!("/properties/{field}"))
         .and_then(Value::as_object_mut)
         .expect("the field stands in the contract");
     for (name, value) in limits.as_object().into_iter().flatten() {
         property.insert(name.clone(), value.clone());
+    }
+    *schema = serde_json::from_value(json).expect("a schema with bounds is still one");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_carries_the_bounds() {
+        let document = serde_json::to_value(openapi()).unwrap();
+        let amount = &document["components"]["schemas"]["CreatePayoutBody"]["properties"]["amount_minor"];
+        assert_eq!(
+            (amount["minimum"].as_i64(), amount["maximum"].as_i64()),
+            (Some(1), Some(AMOUNT_MAX_MINOR))
+        );
+        let claim = &document["paths"]["/v1/payouts/{payout_id}/claim"]["post"]["requestBody"];
+        assert_ne!(claim["required"], true);
     }
 }

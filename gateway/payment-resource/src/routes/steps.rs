@@ -28,7 +28,7 @@ async fn apply(server: &PaymentResource, command: Command, trace: &Trace) -> Res
         ("X-Fencing-Token" = u64, Header, description = "The grant's token"),
         ("X-Actor" = Option<String>, Header, description = "The session's owner, recorded with the step", min_length = 1, max_length = 128),
     ),
-    request_body = Option<ClaimBody>,
+    request_body = ClaimBody,
     responses(
         (status = 200, description = "The payout as it is recorded now", body = PayoutAnswer),
         (status = 400, description = "FENCING_TOKEN_REQUIRED, FENCING_TOKEN_INVALID, INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
@@ -47,6 +47,7 @@ pub(crate) async fn claim_payout(
     JsonOrDefault(body): JsonOrDefault<ClaimBody>,
 ) -> Result<HttpResponse, ApiError> {
     bounds::payout_id(&payout_id)?;
+    bounds::version(body.expected_version)?;
     let verb = Verb::Claim {
         token,
         expected_version: body.expected_version,
@@ -219,7 +220,7 @@ pub(crate) async fn resolve_payout(
         ("payout_id" = String, Path, description = "The payout"),
         ("X-Operator" = String, Header, description = "Who decides", min_length = 1, max_length = 128),
     ),
-    request_body = Option<CancelBody>,
+    request_body = CancelBody,
     responses(
         (status = 200, description = "The payout as it is recorded now", body = PayoutAnswer),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),

@@ -14,6 +14,8 @@ async fn no_request_is_answered_with_a_server_error() {
         .path("payout_id", "P")
         .header("X-Operator", "op")
         .body("create_payout", json!({"account_id": "A", "currency": "EUR"}))
+        // The balance has a bound of its own, which no schema can say.
+        .body("credit_account", json!({"amount_minor": 7}))
         .body(
             "resolve_payout",
             json!({"outcome": "POSTED", "reason": "seen on the statement"}),

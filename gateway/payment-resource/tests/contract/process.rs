@@ -6,10 +6,10 @@ use host_kit::{Faults, Host};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 const CHILD_DIR: &str = "DLOCK_TEST_CHILD_DIR";
 const CHILD_FAULTS: &str = "DLOCK_TEST_CHILD_FAULTS";
@@ -17,6 +17,8 @@ const CHILD_FAULTS: &str = "DLOCK_TEST_CHILD_FAULTS";
 struct Process {
     child: Child,
     api: Api,
+    /// Kept open: the child still writes to it when it ends.
+    _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Drop for Process {
@@ -37,6 +39,7 @@ fn start(dir: &Path, faults: &str) -> Process {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let address: SocketAddr = lines
+        .by_ref()
         .find_map(|line| {
             line.unwrap()
                 .strip_prefix("listening ")
@@ -46,6 +49,7 @@ fn start(dir: &Path, faults: &str) -> Process {
     Process {
         child,
         api: Api::at(address, dir),
+        _output: lines,
     }
 }
 
