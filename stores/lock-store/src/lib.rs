@@ -1,4 +1,4 @@
-//! The lock store: sessions, grants, tokens, events and lineage on SQLite, and the suite that defines the SPI.
+//! The lock store: sessions, grants, tokens, events and lineage on SQLite and PostgreSQL, and the suite that defines the SPI.
 //!
 //! Owns: what a grant is on disk, the minting of tokens inside the granting transaction, expiry by monotonic
 //! observation, the append-only events and their seals.
@@ -8,6 +8,10 @@
 pub mod canonical;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "pg")]
+pub mod pg;
 pub mod sqlite;
 
+#[cfg(feature = "pg")]
+pub use pg::{PgLockStore, PgLockStoreOptions};
 pub use sqlite::{SqliteLockStore, SqliteLockStoreOptions};

@@ -63,6 +63,12 @@ pub trait Backend {
     /// millisecond.
     fn exact_time(&self) -> bool;
 
+    /// Whether calls that one caller makes without waiting in between are applied in the order in which they were made. A
+    /// store with several connections does not promise that; only the items of one batch act in order.
+    fn keeps_call_order(&self) -> bool {
+        true
+    }
+
     /// How often a case that repeats itself does so here, where `wanted` is what the case asks for.
     fn rounds(&self, wanted: u32) -> u32 {
         wanted

@@ -20,7 +20,9 @@ pub async fn case_l12_a_release_stands_against_renews_and_heartbeats(backend: &m
         let (released, renewed) = match dice.roll(3) {
             0 => {
                 let (released, renewed, _) = tokio::join!(biased; release, renew, beat);
-                assert_eq!(renewed, RenewOutcome::NotHolder, "asked after the release");
+                if backend.keeps_call_order() {
+                    assert_eq!(renewed, RenewOutcome::NotHolder, "asked after the release");
+                }
                 (released, renewed)
             }
             1 => {

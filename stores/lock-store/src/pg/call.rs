@@ -1,0 +1,281 @@
+//! One call of the database within its deadline.
+//!
+//! On failure: see [`super::error`]. What is tried again inside is tried with the same words, and only after the database
+//! has rolled the attempt back.
+
+use super::connect::{Connector, PgLockStoreOptions};
+use super::db_clock::DbClock;
+use super::error::{Fate, describe, fate, unavailable};
+use deadpool_postgres::{Object, Pool};
+use host_kit::{Host, Random};
+use lock_api::StoreError;
+use std::time::Duration;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{NoTls, Row};
+
+/// A parameter with its type, so that one round trip does.
+pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Whether a call changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Reads,
+    Writes,
+}
+
+/// What is left over for the answer's way back: rows are waited for this much less than the caller waits.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+pub(super) struct Database {
+    pool: Pool,
+    /// Quoted.
+    pub(super) schema: String,
+    pub(super) clock: DbClock,
+    pub(super) expected_lineage: Option<String>,
+    random: Random,
+    /// One at a time gives everything its full TTL again.
+    restoring: Mutex<()>,
+}
+
+/// A connection in use. Dropped in the middle of a call, it does not go back to the pool: an answer is still to come.
+struct Busy {
+    connection: Option<Object>,
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let cancel = connection.cancel_token();
+            drop(Object::take(connection));
+            // Only where there is a runtime left to do it; the wait for a row ends by itself in any case.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { cancel.cancel_query(NoTls).await });
+            }
+        }
+    }
+}
+
+impl Database {
+    pub(super) fn new(options: &PgLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
+        Ok(Self {
+            pool: Connector::new(options)?.pool(options.pool_max)?,
+            schema: format!("\"{}\"", options.schema),
+            clock: DbClock::new(host.clock.clone()),
+            expected_lineage: options.expected_lineage.clone(),
+            random: host.random.clone(),
+            restoring: Mutex::new(()),
+        })
+    }
+
+    /// Connections now open, and how many of them are idle.
+    pub(super) fn connections(&self) -> (usize, usize) {
+        let status = self.pool.status();
+        (status.size, status.available)
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+
+    /// Calls a verb: a function whose first three parameters are the time for locks, the clock and the lineage.
+    pub(super) async fn verb(
+        &self,
+        name: &str,
+        effect: Effect,
+        within: Duration,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let places = (1..=params.len() + 3)
+            .map(|n| format!("${n}"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let sql = format!("SELECT * FROM {}.{name}({places})", self.schema);
+        self.run(&sql, effect, within, Some(params), &[]).await
+    }
+
+    /// Any other statement.
+    pub(super) async fn statement(
+        &self,
+        sql: &str,
+        effect: Effect,
+        within: Duration,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        self.run(sql, effect, within, None, params).await
+    }
+
+    /// A statement whose first parameter is the time for locks.
+    pub(super) async fn bounded(
+        &self,
+        sql: &str,
+        within: Duration,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        let wait = lock_wait_ms(within);
+        let mut all: Vec<Param<'_>> = vec![(&wait, Type::INT8)];
+        all.extend(params.iter().cloned());
+        self.run(sql, Effect::Writes, within, None, &all).await
+    }
+
+    async fn run(
+        &self,
+        sql: &str,
+        effect: Effect,
+        within: Duration,
+        verb: Option<&[Param<'_>]>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, StoreError> {
+        if within.is_zero() {
+            return Err(unavailable("there was no time left"));
+        }
+        let deadline = Instant::now() + within;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let mut busy = match timeout_at(deadline, self.pool.get()).await {
+                Ok(Ok(connection)) => Busy {
+                    connection: Some(connection),
+                },
+                Ok(Err(error)) => return Err(unavailable(format!("no connection: {}", pool_error(&error)))),
+                Err(_) => return Err(unavailable("no connection became free in time")),
+            };
+            let Some(connection) = &busy.connection else {
+                return Err(unavailable("no connection"));
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (wait, expected, generation) = (lock_wait_ms(left), self.clock.expected_us(), self.clock.generation());
+            let sent = self.clock.mono();
+            let answer = match verb {
+                Some(params) => {
+                    let mut all: Vec<Param<'_>> = vec![
+                        (&wait, Type::INT8),
+                        (&expected, Type::INT8),
+                        (&self.expected_lineage, Type::TEXT),
+                    ];
+                    all.extend(params.iter().cloned());
+                    timeout_at(deadline, connection.query_typed(sql, &all)).await
+                }
+                None => timeout_at(deadline, connection.query_typed(sql, params)).await,
+            };
+            let Ok(answer) = answer else {
+                // Dropping it gives the connection up and cancels.
+                drop(busy);
+                return Err(ambiguous(effect, "the database did not answer in time".to_owned()));
+            };
+            // The answer is complete: the connection is as good as before.
+            drop(busy.connection.take());
+            match answer {
+                Ok(rows) => {
+                    if verb.is_some()
+                        && let Some(at) = rows.iter().find_map(|row| row.get::<_, Option<i64>>("at_us"))
+                    {
+                        self.clock.observe(sent, at);
+                    }
+                    return Ok(rows);
+                }
+                Err(error) => {
+                    let detail = describe(&error);
+                    match fate(&error) {
+                        Fate::Again => {
+                            let pause = self.random.up_to(Duration::from_millis(2 << attempt.min(5)));
+                            if Instant::now() + pause >= deadline {
+                                return Err(unavailable(format!("rolled back {attempt} times, last by {detail}")));
+                            }
+                            tracing::debug!(event = "database_rollback", attempt, detail);
+                            tokio::time::sleep(pause).await;
+                        }
+                        // Each of these ends the state that led to it, so that it does not come again at once.
+                        Fate::ClockMoved if attempt < 10 => {
+                            tracing::warn!(event = "database_clock_moved", detail);
+                            Box::pin(self.full_ttl_again(Some(generation), left_until(deadline))).await?;
+                        }
+                        Fate::Restored if attempt < 10 => {
+                            Box::pin(self.adopt(left_until(deadline))).await?;
+                        }
+                        Fate::OtherStore if attempt < 10 => {
+                            Box::pin(self.check_lineage(left_until(deadline))).await?;
+                        }
+                        Fate::Refused | Fate::ClockMoved | Fate::Restored | Fate::OtherStore => {
+                            return Err(unavailable(detail));
+                        }
+                        Fate::Unknown => return Err(ambiguous(effect, detail)),
+                        Fate::Corrupt => return Err(StoreError::Corrupt { detail }),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives everything that lives its full TTL, and takes the database's clock as it is now. With a generation: unless
+    /// another call has done so since.
+    pub(super) async fn full_ttl_again(&self, since: Option<u64>, within: Duration) -> Result<(), StoreError> {
+        let turn = self.restoring.lock().await;
+        if since.is_some_and(|generation| generation != self.clock.generation()) {
+            return Ok(());
+        }
+        let sql = format!("SELECT {}.lock_full_ttl_again($1) AS at_us", self.schema);
+        self.bounded(&sql, within, &[]).await?;
+        // Asked again: the answer above may have waited for rows.
+        let sent = self.clock.mono();
+        let sql = format!("SELECT {0}.lock_us({0}.lock_now())", self.schema);
+        let rows = self.statement(&sql, Effect::Reads, within, &[]).await?;
+        if let Some(row) = rows.first() {
+            self.clock.restart(sent, row.get(0));
+        }
+        drop(turn);
+        Ok(())
+    }
+
+    /// Takes a restored or moved store as a new part of its history: the floor jumps (C1.7).
+    pub(super) async fn adopt(&self, within: Duration) -> Result<bool, StoreError> {
+        let sql = format!("SELECT {}.lock_adopt($1)", self.schema);
+        let rows = self.bounded(&sql, within, &[]).await?;
+        let adopted = rows.first().is_some_and(|row| row.get(0));
+        if adopted {
+            tracing::warn!(event = "lock_store_restored", "the token floor has jumped");
+        }
+        Ok(adopted)
+    }
+
+    /// Compares the store's id with the configured one. Answers the id.
+    pub(super) async fn check_lineage(&self, within: Duration) -> Result<String, StoreError> {
+        let sql = format!("SELECT {}.lock_check_lineage($1)", self.schema);
+        let params: [Param<'_>; 1] = [(&self.expected_lineage, Type::TEXT)];
+        let rows = self.statement(&sql, Effect::Writes, within, &params).await?;
+        rows.first().map(|row| row.get(0)).ok_or_else(no_lineage)
+    }
+}
+
+pub(super) fn no_lineage() -> StoreError {
+    StoreError::Corrupt {
+        detail: "the store has no lineage row".to_owned(),
+    }
+}
+
+fn left_until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// How long rows are waited for, in milliseconds, at least one: 0 would be for ever.
+pub(super) fn lock_wait_ms(left: Duration) -> i64 {
+    let wait = left.saturating_sub(ANSWER_MARGIN.min(left / 4));
+    i64::try_from(wait.as_millis())
+        .unwrap_or(i64::from(i32::MAX))
+        .clamp(1, i64::from(i32::MAX))
+}
+
+fn ambiguous(effect: Effect, detail: String) -> StoreError {
+    match effect {
+        Effect::Reads => StoreError::Unavailable { detail },
+        Effect::Writes => StoreError::Unknown { detail },
+    }
+}
+
+fn pool_error(error: &deadpool_postgres::PoolError) -> String {
+    match error {
+        deadpool_postgres::PoolError::Backend(error) => describe(error),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,75 @@
+//! Who listens for facts that others recorded.
+//!
+//! On failure: the connection is made again, with a pause between the attempts; meanwhile whoever waits finds out by
+//! looking ([`super::PgLockStoreOptions::poll_every`]).
+
+use super::connect::Connector;
+use futures_util::StreamExt;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio_postgres::{AsyncMessage, NoTls};
+
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Announces the highest seq heard of, until nobody holds a receiver any more.
+pub(super) async fn listen(connector: Connector, schema: String, heard: watch::Sender<u64>) {
+    loop {
+        tokio::select! {
+            biased;
+            () = heard.closed() => return,
+            ended = listen_once(&connector, &schema, &heard) => {
+                tracing::debug!(event = "database_listener_ended", detail = ended);
+            }
+        }
+        tokio::select! {
+            biased;
+            () = heard.closed() => return,
+            () = tokio::time::sleep(PAUSE) => {}
+        }
+    }
+}
+
+/// Answers why it ended.
+async fn listen_once(connector: &Connector, schema: &str, heard: &watch::Sender<u64>) -> String {
+    let (client, mut connection) = match connector.config().connect(NoTls).await {
+        Ok(connected) => connected,
+        Err(error) => return error.to_string(),
+    };
+    let mut messages = futures_util::stream::poll_fn(move |cx| connection.poll_message(cx));
+    let sql = format!("LISTEN \"dlock_event_{schema}\"");
+    let mut listening = std::pin::pin!(client.batch_execute(&sql));
+    let mut asked = false;
+    loop {
+        let message = if asked {
+            messages.next().await
+        } else {
+            // The connection moves only while its messages are asked for.
+            tokio::select! {
+                answer = &mut listening => {
+                    if let Err(error) = answer {
+                        return error.to_string();
+                    }
+                    asked = true;
+                    // What was recorded before this was not announced: whoever waits looks once.
+                    heard.send_modify(|_| {});
+                    continue;
+                }
+                message = messages.next() => message,
+            }
+        };
+        match message {
+            Some(Ok(AsyncMessage::Notification(said))) => {
+                if let Ok(seq) = said.payload().parse::<u64>() {
+                    heard.send_if_modified(|known| {
+                        let more = seq > *known;
+                        *known = seq.max(*known);
+                        more
+                    });
+                }
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return error.to_string(),
+            None => return "closed".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! The backend on PostgreSQL 16: any number of lock servers on one database, none of them with state of its own.
+//!
+//! ```text
+//! verb(batch) → one connection of the pool → one call of one function of the schema: rows locked in one order
+//!             → clock_timestamp() → judged, minted, recorded → COMMIT → NOTIFY → answers
+//! ```
+//!
+//! Owns: the tables and functions of C1.1 on PostgreSQL (`migrations/pg`), the connections, the deadlines, what each
+//! SQLSTATE means, and the comparison of the database's clock and history with what this process knows of them.
+//! Does not own: the server, its replication and its backups.
+//! On failure: no grant. A statement that the server refused was rolled back and is `Unavailable`; one whose answer did
+//! not arrive is `Unknown`, cancelled, and its connection is given up. Serialization failures and deadlocks are tried
+//! again inside the caller's deadline.
+//!
+//! No statement is ever prepared under a name, and nothing is left set on a connection: so every verb works through a
+//! pooler in transaction mode. Only LISTEN needs a connection of its own; see [`PgLockStoreOptions::through_pooler`].
+
+mod call;
+mod connect;
+mod db_clock;
+mod error;
+mod listen;
+mod migrate;
+mod rows;
+mod store;
+
+pub use connect::{PasswordSource, PgLockStoreOptions};
+pub use store::PgLockStore;
