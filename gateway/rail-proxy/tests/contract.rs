@@ -411,6 +411,8 @@ fn no_request_is_answered_with_a_server_error() {
             .header("X-Fencing-Token", "7")
             .header("X-Idempotency-Key", "p1")
             .header("X-Actor", "worker-1")
+            .query("list_submissions", "cursor", "c0")
+            .query("list_exceptions", "cursor", "c0")
             .body("submit", submit_body("p1", "a1"))
             .body(
                 "record_ack",
