@@ -3,6 +3,7 @@
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod accounts;
+mod client;
 mod hostile;
 mod ledger;
 mod payouts;
