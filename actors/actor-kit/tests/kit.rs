@@ -1,5 +1,5 @@
 //! The kit's promises, on the paused clock.
-#![allow(missing_docs, reason = "messages of tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "messages of tests")]
 
 use actor_kit::{
     Ask, AskError, Behaviour, Cx, Handle, Kit, Outcome, Receive, Reply, RestartPolicy, TraceContext, TraceQuery,

@@ -1,5 +1,5 @@
 //! A payout from its lock to its last step, whatever the other components answer.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! The whole path with the real components on the embedded store, each on a socket of its own, in one process.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 use actor_kit::TraceContext;
 use executor_core::Line;
