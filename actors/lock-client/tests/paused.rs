@@ -23,9 +23,9 @@ fn a_lock_is_taken_kept_and_given_back() {
         let bench = Bench::new(&lab, options("w1")).await;
         let held = bench.client.acquire(&key("a/b")).await.unwrap();
         let ear = Ear::on(&held);
-        // An hour: twelve times three hundred renewals would show any drift.
-        for _ in 0..60 {
-            tokio::time::sleep(secs(60)).await;
+        // Forty TTLs.
+        for _ in 0..20 {
+            tokio::time::sleep(secs(30)).await;
             assert_eq!(held.check_still_held(), Ok(held.token()));
             assert!(held.remaining() <= TTL - MARGIN);
             assert!(held.check_still_held_for(secs(5)).is_ok());
@@ -463,10 +463,8 @@ fn case_d03_two_tasks_of_one_process_exclude_each_other() {
 fn case_d04_a_grant_after_a_long_wait_has_its_full_ttl() {
     paused(|| async {
         let lab = Lab::new().await;
-        let (w1, w2) = (
-            Bench::new(&lab, options("w1")).await,
-            Bench::new(&lab, options("w2")).await,
-        );
+        let w1 = Bench::new(&lab, options("w1")).await;
+        let w2 = Bench::new(&lab, options("w2").session_ttl(secs(60)).grant_ttl(TTL)).await;
         let first = w1.client.acquire(&key("k")).await.unwrap();
         let k = key("k");
         let waiting = w2.client.acquire_within(&k, secs(30));
@@ -476,9 +474,8 @@ fn case_d04_a_grant_after_a_long_wait_has_its_full_ttl() {
         };
         let (second, ()) = tokio::join!(waiting, give);
         let second = second.unwrap();
-        // Bounded by the session too, which has sent a heartbeat within the last third of its TTL.
         assert!(
-            second.remaining() > TTL - MARGIN - TTL / 3 - millis(100),
+            second.remaining() > TTL - MARGIN - millis(100),
             "{:?}",
             second.remaining()
         );
@@ -487,7 +484,7 @@ fn case_d04_a_grant_after_a_long_wait_has_its_full_ttl() {
         second.lost().await;
         let kept = lab.clock.mono() - granted;
         assert!(
-            kept > secs(13) && kept <= TTL - MARGIN,
+            kept > TTL - MARGIN - millis(100) && kept <= TTL - MARGIN,
             "its own TTL counts from the grant, not from the request: {kept:?}"
         );
         assert_eq!(lab.show(&key("k")).await.state, KeyStatus::Held);
@@ -520,13 +517,17 @@ fn case_d05_heartbeats_alone_do_not_keep_a_grant() {
 fn a_lock_lost_to_a_deadline_is_not_released_under_its_holder() {
     paused(|| async {
         let lab = Lab::new().await;
-        let bench = Bench::new(&lab, options("w1").grant_ttl(secs(60))).await;
+        let bench = Bench::new(&lab, options("w1").safety_margin(secs(7))).await;
         let held = bench.client.acquire(&key("k")).await.unwrap();
-        bench.beat().cut(Trouble::Swallow);
+        bench.link().trouble("renew", Trouble::Swallow);
         held.lost().await;
-        bench.beat().heal();
-        tokio::time::sleep(secs(3)).await;
-        // The session lives again and the server still has the grant; its holder may not have noticed yet.
+        let beats = bench.beat().calls("heartbeat").len();
+        tokio::time::sleep(secs(6)).await;
+        assert!(
+            bench.beat().calls("heartbeat").len() > beats,
+            "the client has seen that the server still has it"
+        );
+        // Its holder may not have noticed yet.
         assert_eq!(lab.show(&key("k")).await.state, KeyStatus::Held);
         drop(held);
         tokio::time::sleep(millis(50)).await;
