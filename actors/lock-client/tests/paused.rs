@@ -1,5 +1,5 @@
 //! The client against the real lock server, core and store on a paused clock, over links that are troubled on purpose.
-#![allow(clippy::disallowed_methods, reason = "tests read tokens")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! The real lock server in this process, on a paused clock and a store in memory, behind links that can be troubled.
 #![allow(dead_code, reason = "each test binary uses its part")]
-#![allow(clippy::disallowed_methods, reason = "tests read tokens")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use actix_web::http::Method;
 use actix_web::test::{self, TestRequest};
