@@ -156,6 +156,11 @@ impl<B: Behaviour> Hosted<B> {
 
     /// Makes a behaviour and starts it.
     fn build(&mut self, ctx: &mut Context<Self>) {
+        if self.core.shared.is_stopped() {
+            // Its parent went while it waited for its restart.
+            ctx.stop();
+            return;
+        }
         let trace = TraceContext::root(&self.core.kit.host().random);
         let (factory, slot) = (&mut self.core.factory, &mut self.behaviour);
         let built = catch_unwind(AssertUnwindSafe(|| *slot = Some(factory())));

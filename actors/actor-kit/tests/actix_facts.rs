@@ -1,6 +1,6 @@
 //! What the kit relies on in actix 0.13.5, kept as tests: when a new version changes one of these, it is here that it
 //! shows.
-#![allow(missing_docs, reason = "messages of tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "messages of tests")]
 
 use actix::prelude::*;
 use std::cell::RefCell;
@@ -74,6 +74,7 @@ fn a_paused_clock_drives_an_hour_of_ticks_without_real_time() {
         for minute in 1..=60 {
             probe.do_send(Do::Later(Duration::from_secs(60 * minute), "tick"));
         }
+        #[allow(clippy::disallowed_methods, reason = "the real time is what is measured")]
         let (virtually, really) = (tokio::time::Instant::now(), std::time::Instant::now());
         tokio::time::sleep(Duration::from_secs(3601)).await;
         assert_eq!(log.borrow().len(), 60);

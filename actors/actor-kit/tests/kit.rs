@@ -1,5 +1,5 @@
 //! The kit's promises, on the paused clock.
-#![allow(missing_docs, reason = "messages of tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "messages of tests")]
 
 use actor_kit::{
     Ask, AskError, Behaviour, Cx, Handle, Kit, Outcome, Receive, Reply, RestartPolicy, TraceContext, TraceQuery,
@@ -9,6 +9,8 @@ use prometheus::Registry;
 use serde_json::json;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -183,6 +185,7 @@ enum Do {
     Later(Duration, &'static str),
     LaterCancelled(Duration),
     Child,
+    FragileChild(Arc<AtomicU32>),
     Stop,
 }
 impl Ask for Do {
@@ -201,6 +204,10 @@ impl Receive<Do> for Counter {
                 let seen = self.seen.clone();
                 cx.spawn_child("child", move || Child(seen.clone()));
             }
+            Do::FragileChild(made) => drop(cx.spawn_child("fragile", move || -> Child {
+                made.fetch_add(1, Ordering::Relaxed);
+                panic!("this factory never makes one")
+            })),
             Do::Stop => cx.stop(),
         }
         reply.send(());
@@ -541,6 +548,25 @@ fn children_live_below_their_parent_and_go_with_it() {
         // Nobody but the test holds what they shared.
         tokio::task::yield_now().await;
         assert_eq!(Rc::strong_count(&seen), 1);
+    });
+}
+
+#[test]
+fn a_child_that_waits_for_its_restart_goes_with_its_parent() {
+    paused(|bench| async move {
+        let (counter, _) = bench.spawn();
+        let made = Arc::new(AtomicU32::new(0));
+        counter
+            .ask(Do::FragileChild(made.clone()), SECOND, &bench.trace)
+            .await
+            .unwrap();
+        tokio::time::sleep(SECOND).await;
+        let so_far = made.load(Ordering::Relaxed);
+        assert!(so_far > 4, "it is rebuilt again and again");
+        counter.ask(Do::Stop, SECOND, &bench.trace).await.unwrap();
+        tokio::time::sleep(100 * SECOND).await;
+        assert_eq!(made.load(Ordering::Relaxed), so_far);
+        assert_eq!(Arc::strong_count(&made), 1, "nothing of it is left");
     });
 }
 

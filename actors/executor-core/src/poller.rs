@@ -288,6 +288,8 @@ impl Receive<Next> for Poller {
 impl Receive<Finished> for Poller {
     fn receive(&mut self, finished: Finished, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         self.in_hand.remove(&finished.slot);
+        // Without a lock service a longer list is of no use: the next poll is soon enough.
+        self.more &= finished.ending != Ending::NoGrant;
         if matches!(finished.ending, Ending::Unfunded | Ending::Left) {
             let until = cx.clock().mono() + self.interval * REST_POLLS;
             self.resting.insert(finished.payout_id, until);

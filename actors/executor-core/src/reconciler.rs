@@ -118,6 +118,10 @@ impl Receive<RoundDone> for Reconciler {
         self.rounds += 1;
         self.resolved += round.resolved as u64;
         self.open = round.looked_at - round.resolved;
+        if round.escalated != self.escalated {
+            // Said when it changes, not in every round: these wait for a human.
+            tracing::warn!(event = "escalated_payouts", count = round.escalated);
+        }
         self.escalated = round.escalated;
         self.cursor = round.cursor;
         if self.draining.is_empty() {
@@ -155,9 +159,6 @@ async fn round(desk: &Desk, cursor: Option<String>, trace: TraceContext) -> Roun
         cursor: page.next_cursor,
         ..Round::default()
     };
-    if round.escalated > 0 {
-        tracing::warn!(event = "escalated_payouts", count = round.escalated);
-    }
     let mut endings = stream::iter(page.items)
         .map(|payout| reconcile(desk, payout))
         .buffer_unordered(LOOKUPS_AT_ONCE);

@@ -1,5 +1,5 @@
 //! Ambiguous payouts and their reconciliation (Flow D, FR-26).
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod support;
 

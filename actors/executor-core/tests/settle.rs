@@ -1,5 +1,5 @@
 //! A payout from its lock to its last step, whatever the other components answer.
-#![allow(missing_docs, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 
 mod support;
 
@@ -550,4 +550,65 @@ fn the_list_of_fault_points_is_that_of_the_source() {
     let mut listed = executor_core::FAULT_POINTS.to_vec();
     listed.sort_unstable();
     assert_eq!(found, listed);
+}
+
+/// In this process a crash is a panic of the worker; the harness kills whole processes at the same points.
+#[cfg(feature = "lab")]
+#[test]
+fn case_p05_a_crash_at_each_fault_point_settles_the_payout_with_one_submission_at_most() {
+    for point in executor_core::FAULT_POINTS {
+        paused(async {
+            let world = Shared::default();
+            let (state, submits) = match *point {
+                "executor.before_fail" | "executor.after_fail" => {
+                    world.with(|w| w.payout("P", "A", PayoutState::Claimed));
+                    world.with(|w| w.submission("P", Some(Outcome::Declined)));
+                    (PayoutState::Failed, 0)
+                }
+                "executor.before_ambiguous" | "executor.after_ambiguous" => {
+                    world.with(|w| w.payout("P", "A", PayoutState::Claimed));
+                    world.with(|w| w.submission("P", Some(Outcome::Timeout)));
+                    (PayoutState::RailAmbiguous, 0)
+                }
+                "executor.before_lookup"
+                | "executor.after_lookup"
+                | "executor.before_resolve"
+                | "executor.after_resolve" => {
+                    world.with(|w| w.payout("P", "A", PayoutState::RailAmbiguous));
+                    world.with(|w| w.verdicts.extend([(http_contract::rail::Verdict::Executed, 1); 2]));
+                    (PayoutState::Posted, 0)
+                }
+                "executor.before_fence" | "executor.after_fence" => {
+                    world.with(|w| w.payout("P", "A", PayoutState::Claimed));
+                    (PayoutState::Posted, 1)
+                }
+                _ => {
+                    world.with(|w| w.payout("P", "A", PayoutState::Pending));
+                    (PayoutState::Posted, 1)
+                }
+            };
+            let mut host = host_kit::Host::simulated(11);
+            host.faults = host_kit::Faults::parse(&format!("{point}=panic")).unwrap();
+            let roles = if state == PayoutState::RailAmbiguous {
+                Roles::Pay
+            } else {
+                Roles::Both
+            };
+            let bench = Bench::start_on(&host, &world, config(roles, 1), History::off()).await;
+            bench.until_settled("P", state).await;
+            // What crashed after its last step finds nothing more to do.
+            tokio::time::sleep(100 * SECOND).await;
+            assert!(host.faults.reached()[point] >= 1, "{point} was not reached");
+            let calls = world.with(|w| w.seen());
+            let submitted = calls.iter().filter(|call| call.starts_with("submit")).count();
+            assert_eq!(
+                (world.with(|w| w.state("P")), submitted),
+                (state, submits),
+                "{point}: {calls:?}"
+            );
+            assert!(world.with(|w| w.held.is_empty()), "{point}: its lock is given back");
+            let restarts: u64 = bench.kit.actors().await.iter().map(|actor| actor.restarts).sum();
+            assert_eq!(restarts, 1, "{point}");
+        });
+    }
 }

@@ -4,7 +4,7 @@ use crate::core::{Core, Meaning, PENDING_MAX, Releasing, Tell, meaning, messages
 use crate::deadline::deadline;
 use crate::transport::{Call, CallFailure, Transport};
 use actor_kit::{Ask, Cx, Receive, Reply};
-use http_contract::lock::{GrantAnswer, ReleaseAnswer, RenewBody};
+use http_contract::lock::{GrantAnswer, HeartbeatRequest, ReleaseAnswer, RenewBody};
 use lock_api::{FencingToken, LockError, LockKey, LockLost, LostReason, SessionId};
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ messages! {
     } = "renew_answered";
     /// Why the server does not know this lease any more.
     ReasonKnown { lease: u64, reason: LostReason, tell: Vec<Tell<()>> } = "reason_known";
-    /// The guard has ended, in whatever way. `key` frees nothing when the lock was lost for good.
+    /// The guard has ended, in whatever way.
     Release { lease: u64, tell: Option<Tell<()>> } = "release";
     /// The next attempt of this release.
     ReleaseDue { id: u64 } = "release_due";
@@ -161,7 +161,7 @@ impl Core {
     }
 }
 
-/// Why a token that was ours holds nothing any more: the audit trail says whether an operator broke it.
+/// Why a token that was ours holds nothing any more: with its session, by an operator's hand, or else.
 async fn why(
     server: Rc<dyn Transport>,
     key: LockKey,
@@ -169,8 +169,14 @@ async fn why(
     session: SessionId,
     call: Call,
 ) -> LostReason {
-    let rows = server.history(key, call).await.unwrap_or_default();
-    let revoked = rows.iter().any(|row| {
+    let alive = server.heartbeat(session.clone(), HeartbeatRequest::default(), call);
+    let (alive, rows) = tokio::join!(alive, server.history(key, call));
+    if let Err(failure) = alive
+        && matches!(meaning(failure), Meaning::SessionNotFound)
+    {
+        return LostReason::SessionLost;
+    }
+    let revoked = rows.unwrap_or_default().iter().any(|row| {
         row.kind == "REVOKED"
             && row.session_id.as_deref() == Some(session.as_str())
             && row.token.is_some_and(|at| at >= token.get())
@@ -271,7 +277,13 @@ impl Receive<RenewAnswered> for Core {
 }
 
 impl Receive<ReasonKnown> for Core {
-    fn receive(&mut self, ReasonKnown { lease, reason, tell }: ReasonKnown, _: Reply<()>, _: &mut Cx<'_, Self>) {
+    fn receive(&mut self, ReasonKnown { lease, reason, tell }: ReasonKnown, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if reason == LostReason::SessionLost {
+            let session = self.leases.get(&lease).map(|keeping| keeping.session_id.clone());
+            if let Some(session) = session {
+                self.session_lost(&session, cx);
+            }
+        }
         let lost = self.leases.get(&lease).map(|keeping| {
             keeping.lease.lose(reason);
             keeping.lease.check().err().unwrap_or(LockLost {

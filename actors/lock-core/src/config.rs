@@ -66,7 +66,7 @@ impl Default for Config {
             housekeeping_limit: 1_000,
             seal_interval: Duration::from_secs(10),
             audit_retention: Duration::from_secs(30 * 24 * 60 * 60),
-            count_interval: Duration::from_secs(60),
+            count_interval: Duration::from_secs(15),
         }
     }
 }

@@ -127,7 +127,7 @@ impl SessionActor {
 
     fn alive(&mut self, ttl: Ttl, expires_in: Duration, cx: &Cx<'_, Self>) {
         self.belief = Belief::Alive(ttl);
-        self.keep_until = self.keep_until.max(cx.clock().mono() + expires_in);
+        self.keep_until = self.keep_until.max(cx.clock().mono() + expires_in + self.linger);
         for (message, reply, trace) in self.parked.drain(..) {
             self.clock.tell_surely(Vetted { message, reply, ttl }, &trace);
         }
@@ -222,7 +222,7 @@ impl Receive<Opened> for SessionActor {
 impl Receive<Heard> for SessionActor {
     fn receive(&mut self, message: Heard, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         if self.belief != Belief::Over {
-            self.keep_until = cx.clock().mono() + message.expires_in;
+            self.keep_until = cx.clock().mono() + message.expires_in + self.linger;
         }
     }
 }

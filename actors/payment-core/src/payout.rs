@@ -8,6 +8,7 @@
 //! Messages: [`Apply`]; to itself `Finished`, `IdleDue`.
 
 use crate::metrics::{Came, Metrics};
+use crate::service::ANSWER_GRACE;
 use actor_kit::{Ask, AskError, Behaviour, Cx, Receive, Reply, TimerHandle};
 use lock_api::StoreError;
 use payment_store::{Command, PaymentStore, Refusal, StepOutcome};
@@ -112,9 +113,14 @@ impl PayoutActor {
 
     fn next(&mut self, cx: &mut Cx<'_, Self>) {
         while let Some((command, reply)) = self.queue.pop_front() {
-            let within = reply.remaining(cx.clock()).min(STEP_MAX);
+            let within = reply.remaining(cx.clock()).saturating_sub(ANSWER_GRACE).min(STEP_MAX);
             // Not begun and nobody waits for it any more: certainly not done, and nothing to record.
-            if reply.is_abandoned() || within.is_zero() {
+            if reply.is_abandoned() {
+                continue;
+            }
+            if within.is_zero() {
+                let detail = "the step before took all the time".to_owned();
+                reply.send(Err(StepError::Store(StoreError::Unavailable { detail })));
                 continue;
             }
             let store = self.store.clone();

@@ -11,6 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How much longer an asker waits than the store is given: what the store says about a deadline (certainly not done, or
+/// not known) is worth more than the asker's own.
+pub(crate) const ANSWER_GRACE: Duration = Duration::from_millis(200);
+
 /// The payment row of one process: its actors, and the store for what concerns no single payout's order. Cheap to clone,
 /// usable from any thread.
 #[derive(Clone)]
@@ -67,7 +71,7 @@ impl Payments {
         within: Duration,
         trace: &TraceContext,
     ) -> Result<StepOutcome, StepError> {
-        self.payouts.ask(Apply(command), within, trace).await?
+        self.payouts.ask(Apply(command), within + ANSWER_GRACE, trace).await?
     }
 
     /// The store, for what concerns no single payout's order: accounts, lists, exports.

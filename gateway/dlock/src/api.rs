@@ -17,7 +17,7 @@ pub struct LockServerArgs {
         long = "lock-server",
         value_name = "URL[,URL…]",
         env = "DLOCK_LOCK_SERVER",
-        default_value = "http://127.0.0.1:8080",
+        default_value = "http://127.0.0.1:7400",
         value_delimiter = ',',
         value_parser = url
     )]
@@ -32,7 +32,7 @@ pub struct PaymentArgs {
         long,
         value_name = "URL",
         env = "DLOCK_EXECUTOR_PAYMENTS",
-        default_value = "http://127.0.0.1:8081",
+        default_value = "http://127.0.0.1:7401",
         value_parser = url
     )]
     pub payments: String,
@@ -41,7 +41,7 @@ pub struct PaymentArgs {
         long,
         value_name = "URL",
         env = "DLOCK_EXECUTOR_RAIL_PROXY",
-        default_value = "http://127.0.0.1:8082",
+        default_value = "http://127.0.0.1:7402",
         value_parser = url
     )]
     pub rail_proxy: String,

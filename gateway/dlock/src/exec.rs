@@ -68,7 +68,13 @@ const LOOK: Duration = Duration::from_millis(5);
 const REAP_MAX: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> crate::Outcome {
-    gateway_kit::init_logging_to_stderr("dlock-exec");
+    // Standard error belongs to the command; whoever wants to see the client's inside says so.
+    if std::env::var_os("DLOCK_LOG").is_some() {
+        // Standard error belongs to the command; whoever wants to see the client's inside says so.
+        if std::env::var_os("DLOCK_LOG").is_some() {
+            gateway_kit::init_logging_to_stderr("dlock-exec");
+        }
+    }
     crate::block_on(exec(args))
 }
 

@@ -7,7 +7,7 @@ use crate::exit::{Failure, OK, REFUSED};
 #[derive(clap::Args)]
 pub struct Args {
     /// The component's address.
-    #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080", value_parser = url)]
+    #[arg(value_name = "URL", default_value = "http://127.0.0.1:7400", value_parser = url)]
     url: String,
     /// Ask another path, such as `/livez`.
     #[arg(long, value_name = "PATH", default_value = "/readyz")]

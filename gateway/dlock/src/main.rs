@@ -5,7 +5,11 @@
 //! On failure: a message on standard error that says what to do, and an exit code a script can act on ([`exit`]).
 
 mod api;
+#[cfg(feature = "lab")]
+mod bench;
 mod config;
+#[cfg(feature = "lab")]
+mod demo;
 mod exec;
 mod exit;
 mod healthcheck;
@@ -13,10 +17,17 @@ mod lineage;
 mod lock;
 mod lock_server;
 mod output;
+mod payment_resource;
 mod payout;
+mod payout_executor;
+mod rail_proxy;
 #[cfg(feature = "lab")]
 mod rail_stub;
+#[cfg(feature = "lab")]
+mod scenario;
 mod session;
+#[cfg(feature = "lab")]
+mod up;
 mod version;
 
 use clap::{Parser, Subcommand};
@@ -38,9 +49,28 @@ struct Cli {
 enum Command {
     /// Run a lock server: the only minter of tokens.
     LockServer(lock_server::Args),
+    /// Run the payment resource: payouts, ledger, fence point (a).
+    PaymentResource(payment_resource::Args),
+    /// Run a rail proxy: the only way to the rail, fence point (c).
+    RailProxy(rail_proxy::Args),
+    /// Run a worker: settles payouts under their account's lock.
+    PayoutExecutor(payout_executor::Args),
     /// Run a rail that executes every call it accepts, with faults on demand (lab only).
     #[cfg(feature = "lab")]
     RailStub(rail_stub::Args),
+
+    /// Run everything on the embedded stores, with payouts trickling in, until Ctrl-C (lab only).
+    #[cfg(feature = "lab")]
+    Up(up::Args),
+    /// Show what dlock exists for: paid exactly once under faults, and money lost without the fences (lab only).
+    #[cfg(feature = "lab")]
+    Demo(demo::Args),
+    /// Run one use case and judge it (lab only).
+    #[cfg(feature = "lab")]
+    Scenario(scenario::Args),
+    /// Measure throughput and latency of a lock server (lab only).
+    #[cfg(feature = "lab")]
+    Bench(bench::Args),
 
     /// Look at locks, take, give back, break and watch them.
     Lock(lock::Args),
@@ -71,8 +101,19 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::LockServer(args) => lock_server::run(&args),
+        Command::PaymentResource(args) => payment_resource::run(&args),
+        Command::RailProxy(args) => rail_proxy::run(&args),
+        Command::PayoutExecutor(args) => payout_executor::run(&args),
         #[cfg(feature = "lab")]
         Command::RailStub(args) => rail_stub::run(args),
+        #[cfg(feature = "lab")]
+        Command::Up(args) => up::run(args),
+        #[cfg(feature = "lab")]
+        Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "lab")]
+        Command::Scenario(args) => scenario::run(args),
+        #[cfg(feature = "lab")]
+        Command::Bench(args) => bench::run(args),
         Command::Lock(args) => lock::run(args),
         Command::Session(args) => session::run(args),
         Command::Exec(args) => exec::run(args),

@@ -29,12 +29,28 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
+        // What a session holds: each key with its token.
+        Value::Array(items) if items.iter().all(|item| item.get("key").is_some()) => items
+            .iter()
+            .map(|item| format!("{}#{}", plain(at(item, "key")), plain(at(item, "token"))))
+            .collect::<Vec<_>>()
+            .join(" "),
+        // What a session holds: each key with its token.
+        Value::Array(items) if items.iter().all(|item| item.get("key").is_some()) => items
+            .iter()
+            .map(|item| format!("{}#{}", plain(at(item, "key")), plain(at(item, "token"))))
+            .collect::<Vec<_>>()
+            .join(" "),
         other => other.to_string(),
     }
 }
 
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
+    // Columns are padded; the last one's padding is of no use to anybody.
+    let text: String = text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
+    // Columns are padded; the last one's padding is of no use to anybody.
+    let text: String = text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|error| Failure::new(crate::exit::INTERNAL, format!("standard output: {error}")))

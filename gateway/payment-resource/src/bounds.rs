@@ -186,7 +186,8 @@ mod tests {
     #[test]
     fn each_value_out_of_bounds_is_named() {
         assert!(create_payout(&payout()).is_ok());
-        let spoilt: [(fn(&mut CreatePayoutBody), &str); 9] = [
+        type Spoil = fn(&mut CreatePayoutBody);
+        let spoilt: [(Spoil, &str); 9] = [
             (|b| b.payout_id = Some("x".repeat(36)), "payout_id"),
             (|b| b.payout_id = Some("a/b".into()), "payout_id"),
             (|b| b.account_id = String::new(), "account_id"),

@@ -16,6 +16,9 @@ use std::time::Duration;
 /// How long the readiness asks the store.
 const HEALTH_WITHIN: Duration = Duration::from_millis(900);
 
+/// How long a check of the whole ledger may take.
+pub(crate) const VERIFY_WITHIN: Duration = Duration::from_secs(60);
+
 /// What whoever looks at the readiness is told while the fence is off (FR-29).
 const FENCE_OFF: &str =
     "FENCE POINT (a) IS OFF (payment.fencing.enabled=false): stale workers write here and money is lost";
@@ -64,6 +67,7 @@ pub async fn run_and_tell(
     let (healthy, alive) = (payments.clone(), payments.clone());
     let mut gateway = Gateway::new("payment-resource", &host, settings, registry, kit)
         .openapi(openapi())
+        .route_timeout("/v1/ledger/verify", VERIFY_WITHIN + VERIFY_WITHIN / 10)
         .ready_check("store", move || {
             let payments = healthy.clone();
             Box::pin(async move {

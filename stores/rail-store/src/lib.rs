@@ -24,4 +24,5 @@ pub use model::{
 };
 pub use settle::{Settlement, settle};
 pub use spi::{OutcomeFilter, RailStore};
+pub use sql_kit::Location;
 pub use sqlite::{SqliteRailStore, SqliteRailStoreOptions};

@@ -515,8 +515,12 @@ impl Bench {
     }
 
     pub async fn start_with(world: &Shared, config: ExecutorConfig, history: History) -> Self {
-        let (host, registry) = (Host::simulated(11), Registry::new());
-        let kit = Kit::new("payout-executor", &host, &registry);
+        Self::start_on(&Host::simulated(11), world, config, history).await
+    }
+
+    pub async fn start_on(host: &Host, world: &Shared, config: ExecutorConfig, history: History) -> Self {
+        let registry = Registry::new();
+        let kit = Kit::new("payout-executor", host, &registry);
         // The connector may cross to another thread, so it carries nothing; here it stays on this one.
         WORLD.set(Some(world.clone()));
         let connect = Box::new(|| {

@@ -1,8 +1,9 @@
 //! The payment resource over a real socket: a test for each operation, the cases, and what nobody should send.
 
-#![allow(missing_docs, clippy::disallowed_methods, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod accounts;
+mod client;
 mod hostile;
 mod ledger;
 mod payouts;

@@ -28,26 +28,22 @@ pub(crate) async fn ack(state: Data<State>, body: Json<AckBody>) -> Result<actix
     validate::text("client_reference", &body.client_reference)?;
     validate::amount(body.amount_minor)?;
     validate::currency(&body.currency)?;
-    let evidence = match (body.outcome, body.rail_reference, body.decline_reason) {
-        (AckOutcome::Acked, Some(rail_reference), None) => {
-            validate::text("rail_reference", &rail_reference)?;
-            Evidence::Acked { rail_reference }
-        }
-        (AckOutcome::Acked, None, _) => {
-            return Err(ApiError::invalid("rail_reference", "is required with ACKED"));
-        }
-        (AckOutcome::Acked, _, Some(_)) => {
-            return Err(ApiError::invalid("decline_reason", "must not be given with ACKED"));
-        }
-        (AckOutcome::Declined, Some(_), _) => {
+    if let Some(rail_reference) = &body.rail_reference {
+        validate::text("rail_reference", rail_reference)?;
+    }
+    if let Some(reason) = &body.decline_reason {
+        validate::text("decline_reason", reason)?;
+    }
+    let evidence = match (body.outcome, body.rail_reference) {
+        (AckOutcome::Acked, Some(rail_reference)) => Evidence::Acked { rail_reference },
+        (AckOutcome::Acked, None) => return Err(ApiError::invalid("rail_reference", "is required with ACKED")),
+        // It says both: a reference is given to what was executed.
+        (AckOutcome::Declined, Some(_)) => {
             return Err(ApiError::invalid("rail_reference", "must not be given with DECLINED"));
         }
-        (AckOutcome::Declined, None, reason) => {
-            if let Some(reason) = &reason {
-                validate::text("decline_reason", reason)?;
-            }
-            Evidence::Declined { reason }
-        }
+        (AckOutcome::Declined, None) => Evidence::Declined {
+            reason: body.decline_reason,
+        },
     };
     let ack = Ack {
         client_reference: body.client_reference,

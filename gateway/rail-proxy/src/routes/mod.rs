@@ -53,6 +53,7 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
     components(schemas(
         Problem,
         Code,
+        submissions::OutcomeParam,
         rail::SubmitBody,
         rail::SubmitAnswer,
         rail::SubmissionRow,

@@ -8,12 +8,44 @@ use http_contract::rail::{LookupAnswer, SubmissionRow};
 use http_contract::{Code, Page, Problem};
 use rail_store::{Outcome, OutcomeFilter};
 use serde::Deserialize;
+use utoipa::ToSchema;
+
+/// Which submissions are listed.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub(crate) enum OutcomeParam {
+    /// Acknowledged by the rail.
+    Acked,
+    /// Declined by the rail.
+    Declined,
+    /// Sent, and not known.
+    Timeout,
+    /// Never received by the rail, by lookup.
+    NotReceived,
+    /// Never sent and never to be sent.
+    NotSent,
+    /// Without an outcome yet.
+    None,
+}
+
+impl OutcomeParam {
+    const fn filter(self) -> OutcomeFilter {
+        match self {
+            Self::Acked => OutcomeFilter::Is(Outcome::Acked),
+            Self::Declined => OutcomeFilter::Is(Outcome::Declined),
+            Self::Timeout => OutcomeFilter::Is(Outcome::Timeout),
+            Self::NotReceived => OutcomeFilter::Is(Outcome::NotReceived),
+            Self::NotSent => OutcomeFilter::Is(Outcome::NotSent),
+            Self::None => OutcomeFilter::None,
+        }
+    }
+}
 
 /// The parameters of a list of submissions.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ListParams {
-    outcome: Option<String>,
+    outcome: Option<OutcomeParam>,
     limit: Option<u32>,
     cursor: Option<String>,
 }
@@ -29,7 +61,7 @@ fn not_found() -> ApiError {
     operation_id = "list_submissions",
     tag = "rail",
     params(
-        ("outcome" = Option<String>, Query, description = "ACKED, DECLINED, TIMEOUT, NOT_RECEIVED, NOT_SENT, or NONE for intents without outcome"),
+        ("outcome" = Option<OutcomeParam>, Query, description = "Only those; NONE for intents without outcome"),
         ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many, by default 100"),
         ("cursor" = Option<String>, Query, description = "next_cursor of the page before")
     ),
@@ -42,16 +74,7 @@ pub(crate) async fn list(
     state: Data<State>,
     Query(params): Query<ListParams>,
 ) -> Result<Json<Page<SubmissionRow>>, ApiError> {
-    let filter = match params.outcome.as_deref() {
-        None => OutcomeFilter::All,
-        Some("NONE") => OutcomeFilter::None,
-        Some(text) => OutcomeFilter::Is(Outcome::parse(text).ok_or_else(|| {
-            ApiError::invalid(
-                "outcome",
-                "must be ACKED, DECLINED, TIMEOUT, NOT_RECEIVED, NOT_SENT or NONE",
-            )
-        })?),
-    };
+    let filter = params.outcome.map_or(OutcomeFilter::All, OutcomeParam::filter);
     let (limit, after) = (page_limit(params.limit)?, page_after(params.cursor.as_deref())?);
     let rows = state
         .store

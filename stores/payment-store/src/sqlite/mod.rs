@@ -44,6 +44,8 @@ const OPEN_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct SqlitePayments {
     sql: Sqlite,
+    /// A second reader of the same file, for what reads all of it: nobody else waits behind that.
+    whole: Sqlite,
     fencing: Fencing,
     clock: Clock,
     faults: Faults,
@@ -81,9 +83,14 @@ impl SqlitePayments {
     }
 
     async fn with(options: SqliteOptions, fencing: Fencing, host: &Host) -> Result<Self, StoreError> {
-        let sql = Sqlite::open(options, host).map_err(store_error)?;
+        let sql = Sqlite::open(options.clone(), host).map_err(store_error)?;
+        let whole = match options.location {
+            Location::File(_) => Sqlite::open(options, host).map_err(store_error)?,
+            Location::Memory => sql.clone(),
+        };
         let store = Self {
             sql,
+            whole,
             fencing,
             clock: host.clock.clone(),
             faults: host.faults.clone(),
@@ -110,6 +117,7 @@ impl SqlitePayments {
 
     /// Closes the files. What was answered is durable without it.
     pub async fn close(self) {
+        self.whole.close().await;
         self.sql.close().await;
     }
 
@@ -324,7 +332,7 @@ impl PaymentStore for SqlitePayments {
     }
 
     fn verify(&self, within: Duration) -> PaymentFuture<'_, VerifyReport> {
-        Box::pin(self.read(within, verify::verify))
+        Box::pin(async move { self.whole.read(within, verify::verify).await.map_err(store_error) })
     }
 
     fn audit(&self, after: u64, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<AuditRow>> {

@@ -43,7 +43,7 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
             let at = usize::try_from(below(&random, 3)).unwrap();
             let payout = payouts[at];
             if random.chance(0.25) {
-                rail[at] = Some(rail[at].map_or(None, |now| rail_moves(&random, now)));
+                rail[at] = Some(rail[at].and_then(|now| rail_moves(&random, now)));
                 b.rail.says(payout, rail[at].unwrap(), Some("r"));
                 continue;
             }

@@ -1,6 +1,6 @@
 //! The payment store against contract C1.6: every predicate, the cases, the negative control, kill and stop.
 
-#![allow(missing_docs, clippy::disallowed_methods, reason = "tests")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod barrier;
 mod claim;

@@ -1,10 +1,10 @@
 //! Kill and stop, with real processes: the store runs in a child that is this very test binary.
 
-use crate::support::{Bench, Rail, WITHIN, claim, command, done, t};
+use crate::support::{Bench, WITHIN, claim, command, done};
 use host_kit::{Faults, Host};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use payment_store::{Fencing, PaymentStore, PayoutState, SqlitePayments, StepOutcome, Verb};
+use payment_store::{Fencing, PaymentStore, PayoutState, SqlitePayments, StepOutcome};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -83,6 +83,7 @@ async fn a_kill_loses_nothing_that_was_answered() {
 #[cfg(feature = "lab")]
 #[tokio::test]
 async fn case_d12_a_process_stopped_inside_its_transaction_does_not_stop_the_rail() {
+    use crate::support::{Rail, t};
     use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
     let b = with_payouts(3).await;
@@ -113,7 +114,7 @@ async fn case_d12_a_process_stopped_inside_its_transaction_does_not_stop_the_rai
     assert_eq!(seen, ("CLAIMED".to_owned(), 1));
     // Reads of payment.db go on, its writers wait and are told that nothing was done.
     assert_eq!(b.now("P2").await.state, PayoutState::Pending);
-    let post = Verb::Post {
+    let post = payment_store::Verb::Post {
         token: t(1),
         rail_reference: "r".into(),
     };
