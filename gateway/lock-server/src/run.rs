@@ -9,7 +9,8 @@ use gateway_kit::{Gateway, Settings};
 use host_kit::Host;
 use lock_api::{LineageState, LockStore, StoreError};
 use lock_core::{Config, LockService, Metrics};
-use lock_store::{SqliteLockStore, SqliteLockStoreOptions};
+use lock_store::pg::PasswordSource;
+use lock_store::{PgLockStore, PgLockStoreOptions, SqliteLockStore, SqliteLockStoreOptions};
 use prometheus::Registry;
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +29,7 @@ pub enum RunError {
         error: StoreError,
     },
     /// This build has no such backend.
-    #[error("the lock store {url} is of a kind this build does not have; it has sqlite:PATH")]
+    #[error("the lock store {url} is of a kind this build does not have; it has sqlite:PATH and postgres://…")]
     UnknownStore {
         /// Where it is, without secrets.
         url: String,
@@ -67,20 +68,31 @@ struct Backend {
 async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunError> {
     let url = settings.text("lock.store.url").unwrap_or_default();
     let shown = gateway_kit::mask(url);
-    let Some(path) = url.strip_prefix("sqlite:") else {
-        return Err(RunError::UnknownStore { url: shown });
-    };
-    let options = SqliteLockStoreOptions {
-        expected_lineage: settings.text("lock.store.lineage").map(str::to_owned),
-        ..SqliteLockStoreOptions::file(path)
-    };
-    match SqliteLockStore::open(options, host).await {
-        Ok(store) => Ok(Backend {
+    let expected_lineage = settings.text("lock.store.lineage").map(str::to_owned);
+    let opened = if let Some(path) = url.strip_prefix("sqlite:") {
+        let options = SqliteLockStoreOptions {
+            expected_lineage,
+            ..SqliteLockStoreOptions::file(path)
+        };
+        SqliteLockStore::open(options, host).await.map(|store| Backend {
             store: Arc::new(store.clone()),
             close: Box::pin(store.close()),
-        }),
-        Err(error) => Err(RunError::Store { url: shown, error }),
-    }
+        })
+    } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        let options = PgLockStoreOptions {
+            expected_lineage,
+            // As the database's own programs do it; a password in the URL wins where this is not set.
+            password: PasswordSource::Environment("PGPASSWORD".to_owned()),
+            ..PgLockStoreOptions::at(url)
+        };
+        PgLockStore::open(options, host).await.map(|store| Backend {
+            store: Arc::new(store.clone()),
+            close: Box::pin(async move { store.close() }),
+        })
+    } else {
+        return Err(RunError::UnknownStore { url: shown });
+    };
+    opened.map_err(|error| RunError::Store { url: shown, error })
 }
 
 /// Runs the lock server until it is told to stop.

@@ -65,7 +65,6 @@ fn parts(image: &str) -> (String, String) {
 }
 
 /// A PostgreSQL server in a container, not started yet.
-#[must_use]
 pub fn postgres_image(image: &str) -> testcontainers::ContainerRequest<GenericImage> {
     let (name, tag) = parts(image);
     GenericImage::new(name, tag)

@@ -113,9 +113,10 @@ INSERT INTO lock_event_retention VALUES (1, 0);
 
 CREATE FUNCTION lock_event_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'DELETE' AND TG_TABLE_NAME = 'lock_event'
-        AND OLD.seq <= (SELECT dropped_up_to FROM lock_event_retention) THEN
-        RETURN OLD;
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.seq <= (SELECT dropped_up_to FROM lock_event_retention) THEN
+            RETURN OLD;
+        END IF;
     END IF;
     RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'DL009';
 END $$;
@@ -129,10 +130,14 @@ CREATE TRIGGER lock_event_seal_not_emptied BEFORE TRUNCATE ON lock_event_seal
 CREATE FUNCTION lock_event_seal_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     -- The seal at the guard itself stays: the next segment's prev_hash is its hash.
-    IF TG_OP = 'DELETE' AND OLD.last_seq < (SELECT dropped_up_to FROM lock_event_retention) THEN
-        RETURN OLD;
-    ELSIF TG_OP = 'INSERT' AND NEW.first_seq > coalesce((SELECT max(last_seq) FROM lock_event_seal), 0) THEN
-        RETURN NEW;
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.last_seq < (SELECT dropped_up_to FROM lock_event_retention) THEN
+            RETURN OLD;
+        END IF;
+    ELSIF TG_OP = 'INSERT' THEN
+        IF NEW.first_seq > coalesce((SELECT max(last_seq) FROM lock_event_seal), 0) THEN
+            RETURN NEW;
+        END IF;
     END IF;
     RAISE EXCEPTION 'lock_event_seal is append-only' USING ERRCODE = 'DL009';
 END $$;
@@ -141,9 +146,11 @@ CREATE TRIGGER lock_event_seal_append_only BEFORE INSERT OR UPDATE OR DELETE ON 
 
 CREATE FUNCTION lock_event_retention_guard() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF TG_OP = 'UPDATE' AND NEW.id = OLD.id AND NEW.dropped_up_to >= OLD.dropped_up_to
-        AND EXISTS (SELECT 1 FROM lock_event_seal WHERE last_seq = NEW.dropped_up_to) THEN
-        RETURN NEW;
+    IF TG_OP = 'UPDATE' THEN
+        IF NEW.id = OLD.id AND NEW.dropped_up_to >= OLD.dropped_up_to
+            AND EXISTS (SELECT 1 FROM lock_event_seal WHERE last_seq = NEW.dropped_up_to) THEN
+            RETURN NEW;
+        END IF;
     END IF;
     RAISE EXCEPTION 'lock_event is append-only: only whole sealed segments may go' USING ERRCODE = 'DL009';
 END $$;

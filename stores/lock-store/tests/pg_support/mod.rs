@@ -1,7 +1,7 @@
 //! A store on a real server, in a schema of its own.
 
 use host_kit::{Host, Ids, ManualClock};
-use lock_api::{AcquireOutcome, AcquireRequest, LockKey, LockStore, OpenSession, Owner, RequestId, SessionId, Ttl};
+use lock_api::LockStore;
 use lock_store::conformance::{Backend, LocalFuture};
 use lock_store::{PgLockStore, PgLockStoreOptions};
 use std::sync::Arc;
@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 use tokio_postgres::{Client, NoTls};
-
-pub const WITHIN: Duration = Duration::from_secs(30);
 
 /// A connection of the test's own, beside the store.
 pub async fn connect(url: &str) -> Client {
@@ -210,28 +208,4 @@ impl Backend for OnPg {
         // Each step is a commit on a server that other tests use at the same time.
         wanted.div_ceil(20)
     }
-}
-
-pub fn session(id: &str, ttl: Duration) -> OpenSession {
-    OpenSession {
-        session_id: SessionId::new(id).unwrap(),
-        owner: Owner::new(format!("owner of {id}")).unwrap(),
-        ttl: Ttl::new(ttl).unwrap(),
-        metadata: None,
-    }
-}
-
-pub fn ask(key: &str, session: &str, request: &str, ttl: Duration) -> AcquireRequest {
-    AcquireRequest {
-        key: LockKey::new(key).unwrap(),
-        session_id: SessionId::new(session).unwrap(),
-        request_id: RequestId::new(request).unwrap(),
-        ttl: Ttl::new(ttl).unwrap(),
-        metadata: None,
-        witness: None,
-    }
-}
-
-pub async fn acquire(store: &PgLockStore, request: AcquireRequest) -> AcquireOutcome {
-    store.acquire(vec![request], WITHIN).await.unwrap().remove(0)
 }
