@@ -70,7 +70,7 @@ ask! {
     /// How many wait for each of these keys here.
     CountWaiters { keys: Vec<LockKey> } -> Vec<u32>, "CountWaiters";
     /// L7: the events of a key from now on.
-    Subscribe { key: LockKey } -> Result<mpsc::Receiver<LockEvent>, Refusal>, "Subscribe";
+    Subscribe { key: LockKey } -> Subscription, "Subscribe";
     /// A caller that waited at this key has gone.
     CallerGone { key: LockKey } -> (), "CallerGone";
     /// The replica stops: nobody waits any more.
@@ -116,6 +116,9 @@ ask! {
     /// A chore is done.
     ChoreDone { chore: Chore, result: ChoreResult } -> (), "ChoreDone";
 }
+
+/// The events of a key as they happen.
+pub(crate) type Subscription = Result<mpsc::Receiver<LockEvent>, Refusal>;
 
 /// What the event log had.
 #[derive(Debug)]
@@ -227,7 +230,7 @@ pub struct LeaseClock {
     last_sweep: Duration,
     watches: Watches,
     /// Subscriptions that are answered once it is known from where listening goes on.
-    subscribing: Vec<(LockKey, Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>)>,
+    subscribing: Vec<(LockKey, Reply<Subscription>)>,
     /// The last event heard; none while nobody needs to be told.
     cursor: Option<u64>,
     listening: bool,
@@ -1300,12 +1303,7 @@ impl Receive<SweepOn> for LeaseClock {
 }
 
 impl Receive<Subscribe> for LeaseClock {
-    fn receive(
-        &mut self,
-        message: Subscribe,
-        reply: Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>,
-        cx: &mut Cx<'_, Self>,
-    ) {
+    fn receive(&mut self, message: Subscribe, reply: Reply<Subscription>, cx: &mut Cx<'_, Self>) {
         if self.draining {
             return reply.send(Err(Refusal::Draining));
         }

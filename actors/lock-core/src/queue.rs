@@ -125,6 +125,9 @@ struct Holder {
     until: Duration,
 }
 
+/// After how long at least a held key is asked for again.
+const OVERDUE_PAUSE: Duration = Duration::from_millis(10);
+
 /// How often an unknown answer is looked up before its caller is told.
 const LOOK_UPS_MAX: u32 = 5;
 
@@ -316,9 +319,12 @@ impl<C: Caller> Queue<C> {
 
     fn held(&mut self, attempt: Attempt<C>, held: HeldByOther, now: Duration, out: &mut Vec<Action<C>>) {
         let holder = &held.holder;
+        // Nothing is left when the holder's session is over but not yet ended: the sweep frees the key any moment, and
+        // asking in a tight loop would not make it sooner.
+        let left = holder.expires_in.max(OVERDUE_PAUSE);
         self.holder = Some(Holder {
             token: holder.token,
-            until: now + holder.expires_in,
+            until: now + left,
         });
         let is_ghost = |ghost: &Ghost| {
             ghost.session_id == holder.session_id && holder.request_id.as_ref() == Some(&ghost.request_id)

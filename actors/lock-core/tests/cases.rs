@@ -1,4 +1,5 @@
 //! Cases of the lock row, over the real store in memory, on a paused clock.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 mod support;
 
