@@ -1322,7 +1322,11 @@ impl Receive<Subscribe> for LeaseClock {
 impl Receive<Listen> for LeaseClock {
     fn receive(&mut self, _: Listen, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         self.listening = false;
-        self.listen(cx);
+        if self.somebody_listens() {
+            self.listen(cx);
+        } else {
+            self.cursor = None;
+        }
     }
 }
 
