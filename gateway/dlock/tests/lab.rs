@@ -44,7 +44,8 @@ fn run(args: &[&str]) -> Output {
     let errors = std::thread::spawn(move || std::io::read_to_string(&mut err).unwrap());
     let out = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
     let status = child.wait().unwrap();
-    drop(ended.send(()));
+    // The watchdog may have gone already: it has killed the child then.
+    let _ = ended.send(());
     watchdog.join().unwrap();
     Output {
         status,
