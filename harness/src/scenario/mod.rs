@@ -607,7 +607,7 @@ impl Setup {
     }
 }
 
-/// Runs one use case on stacks of its own; UC-03 is [`uc03::matrix`].
+/// Runs one use case on stacks of its own; UC-03 is the matrix in [`uc03`].
 ///
 /// # Errors
 /// When it cannot be run, or is not available.
