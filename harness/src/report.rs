@@ -420,8 +420,12 @@ pub fn matrix_text(matrix: &[CellReport]) -> String {
 fn cell_text(cell: &CellReport) -> String {
     let measured = &cell.measured;
     let mut text = format!("paid {}x, {} legs", measured.executions, measured.legs);
+    if measured != &cell.expected {
+        let _ = write!(text, "\nWRONG, expected {}", cell.expected);
+        return text;
+    }
     if !cell.ok() {
-        let _ = write!(text, "\n[expected {}] WRONG", cell.expected);
+        text.push_str("\nWRONG, see below");
         return text;
     }
     let _ = write!(text, " [{}x, {}]", cell.expected.executions, cell.expected.legs);

@@ -7,7 +7,9 @@
 use crate::evidence::Apis;
 use crate::scenario::CURRENCY;
 use crate::stack::processes::{Lab, Ports, ProcessStack};
-use crate::stack::{Role, RunError, Stack, StackSpec, WorkerSpec};
+use crate::stack::{
+    LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
+};
 use host_kit::Host;
 use http_contract::payment::{CreatePayoutBody, CreditBody, Creditor, OpenAccountBody};
 use http_contract::rail::FaultPlan;
@@ -84,7 +86,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
         stack = started => stack?,
     };
-    announce(&stack, plan, workers.map(|(_, port)| port), print);
+    announce(&stack, plan, &workers, print);
     let apis = Apis::new(&stack.links(), lab.host());
     let ended = tokio::select! {
         biased;
@@ -97,18 +99,23 @@ pub async fn run(
     ended
 }
 
-fn announce(stack: &ProcessStack, plan: &UpPlan, workers: [u16; 2], print: &dyn Fn(&str)) {
+fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print: &dyn Fn(&str)) {
     let links = stack.links();
-    for (name, url) in [
-        ("lock-server", &links.lock_server),
-        ("payment-resource", &links.payments),
-        ("rail-proxy", &links.rail_proxy),
-        ("rail-stub", &links.rail_stub),
-    ] {
-        print(&format!("{name:<17} {url}"));
-    }
-    for port in workers {
-        print(&format!("{:<17} http://127.0.0.1:{port}", "payout-executor"));
+    let mut urls = vec![
+        (LOCK_SERVER, links.lock_server),
+        (PAYMENT_RESOURCE, links.payments),
+        (RAIL_PROXY, links.rail_proxy),
+        (RAIL_STUB, links.rail_stub),
+    ];
+    urls.extend(
+        workers
+            .iter()
+            .map(|(name, port)| (*name, format!("http://127.0.0.1:{port}"))),
+    );
+    let ready: BTreeMap<String, Option<Duration>> = stack.nodes().into_iter().collect();
+    for (name, url) in urls {
+        let ready = ready.get(name).copied().flatten().unwrap_or_default();
+        print(&format!("{name:<17} {url}  (ready after {} ms)", ready.as_millis()));
     }
     print(&format!("data and logs     {}", plan.dir.display()));
     print("OpenAPI at /docs of each; Ctrl-C ends everything.");

@@ -39,7 +39,7 @@ impl Refusal {
 #[derive(Debug)]
 pub enum Acquired {
     /// The key is the caller's.
-    Granted(Granted),
+    Granted(Box<Granted>),
     /// Somebody else's.
     Held {
         /// Who holds it.
@@ -62,13 +62,13 @@ pub enum Acquired {
 }
 
 impl Acquired {
-    pub(crate) const fn granted(grant: Grant, replayed: bool, waited: Duration) -> Self {
-        Self::Granted(Granted {
+    pub(crate) fn granted(grant: Grant, replayed: bool, waited: Duration) -> Self {
+        Self::Granted(Box::new(Granted {
             grant,
             replayed,
             waited,
             unclaimed: None,
-        })
+        }))
     }
 
     /// The outcome as a label of `lock_acquire_total`.

@@ -13,202 +13,36 @@
 //!
 //! Deliberately absent: a timer that delays a request to make a batch larger; a cache that answers for the store.
 
+mod kinds;
+mod messages;
+
+pub(crate) use messages::*;
+
 use crate::answers::{Acquired, Refusal};
 use crate::config::Config;
 use crate::lane::Lane;
-use crate::lease::{
-    Acquire, DrainQueue, KeyFreed, KeyRenewed, LeaseActor, LookedUp, Minted, SessionEnded, Tick, Undone,
-};
+use crate::lease::{Acquire, DrainQueue, KeyFreed, LeaseActor, SessionEnded, Tick};
 use crate::metrics::Metrics;
-use crate::session::{Ended, Heard, Opened, SessionActor, Waits};
+use crate::session::{Ended, SessionActor, Waits};
 use crate::watches::Watches;
-use actor_kit::{Ask, Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
-use host_kit::{Faults, fault_point};
+use actor_kit::{Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
+use host_kit::fault_point;
+use kinds::{
+    Beating, Closing, Done, Flush, Inspecting, Inspector, Item, Kind, Minting, Opening, Releaser, Releasing, Renewing,
+    Turn,
+};
 use lock_api::{
-    AcquireOutcome, AcquireRequest, EventKind, EventQuery, ExpiredGrant, ExpiryReport, FencingToken, Heartbeat,
-    HeartbeatOutcome, KeyState, LockEvent, LockKey, LockStore, OpenSession, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, SessionId, SessionView, StoreError,
-    StoreFuture, Ttl,
+    EventKind, EventQuery, ExpiredGrant, FencingToken, HeartbeatOutcome, KeyState, LockEvent, LockKey, LockStore,
+    ReleaseOutcome, RenewOutcome, RevokeOutcome, SessionId, SessionView, StoreError, Ttl,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
-
-// ---- messages from the gateway, named by the contract's verbs ----
-
-macro_rules! ask {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } -> $answer:ty, $text:literal $(, always: $always:literal)?;)*) => {$(
-        $(#[$doc])*
-        #[derive(Debug)]
-        pub(crate) struct $name { $(pub(crate) $field: $type),* }
-        impl Ask for $name {
-            type Answer = $answer;
-            const NAME: &'static str = $text;
-            $(const ALWAYS_HANDLED: bool = $always;)?
-        }
-    )*};
-}
-
-ask! {
-    /// L1.
-    Open { request: OpenSession } -> Result<SessionView, Refusal>, "OpenSession";
-    /// L2.
-    Beat { request: Heartbeat } -> Result<HeartbeatOutcome, Refusal>, "Heartbeat";
-    /// L3. Whoever asked: the session is closed.
-    Close { id: SessionId } -> Result<Vec<ExpiredGrant>, Refusal>, "CloseSession", always: true;
-    /// L5.
-    Renew { request: RenewRequest } -> Result<RenewOutcome, Refusal>, "Renew";
-    /// L6. A release whose caller has gone is still a release.
-    Release { request: ReleaseRequest } -> Result<ReleaseOutcome, Refusal>, "Release", always: true;
-    /// L8. A break-glass action is not forgotten because its operator's connection broke.
-    ForceRevoke { request: RevokeRequest } -> Result<RevokeOutcome, Refusal>, "ForceRevoke", always: true;
-    /// L7.
-    Inspect { key: LockKey } -> Result<(KeyState, u32), Refusal>, "Inspect";
-    /// How many wait for each of these keys here.
-    CountWaiters { keys: Vec<LockKey> } -> Vec<u32>, "CountWaiters";
-    /// L7: the events of a key from now on.
-    Subscribe { key: LockKey } -> Result<mpsc::Receiver<LockEvent>, Refusal>, "Subscribe";
-    /// A caller that waited at this key has gone.
-    CallerGone { key: LockKey } -> (), "CallerGone";
-    /// The replica stops: nobody waits any more.
-    Drain {} -> (), "Drain";
-
-    // ---- messages from the children ----
-
-    /// The session of this acquire is alive.
-    Vetted { message: Acquire, reply: Reply<Result<Acquired, Refusal>>, ttl: Ttl } -> (), "Vetted";
-    /// A lease wants its head's request granted.
-    Mint { request: AcquireRequest } -> (), "Mint";
-    /// A lease wants to know who holds its key.
-    LookUp { key: LockKey } -> (), "LookUp";
-    /// A grant that nobody wants is given back.
-    Unwanted { request: ReleaseRequest } -> (), "Unwanted";
-    /// The same, and the key's lease waits for it.
-    UnwantedThenTell { request: ReleaseRequest } -> (), "UnwantedThenTell";
-    /// A session begins or ceases to wait at a key.
-    WaitChanged { key: LockKey, session: SessionId, begins: bool, waiters: u32 } -> (), "WaitChanged";
-    /// A session is over; it waited at these keys.
-    SessionOver { id: SessionId, keys: Vec<LockKey> } -> (), "SessionOver";
-    /// A session actor has stopped.
-    SessionGone { id: SessionId } -> (), "SessionGone";
-    /// A lease actor has stopped.
-    LeaseGone { key: LockKey } -> (), "LeaseGone";
-
-    // ---- messages to itself ----
-
-    /// Something may be due.
-    ExpireDue {} -> (), "ExpireDue";
-    /// The sweep's report.
-    Swept { report: Result<ExpiryReport, StoreError>, took: Duration } -> (), "Swept";
-    /// The revoke's outcome.
-    RevokeDone { key: LockKey, outcome: Result<RevokeOutcome, StoreError>, reply: Reply<Result<RevokeOutcome, Refusal>> } -> (), "RevokeDone";
-    /// A grant could not be given back yet.
-    UnwantedAgain { request: ReleaseRequest, tries: u32 } -> (), "UnwantedAgain";
-    /// The event log is to be read.
-    Listen {} -> (), "Listen";
-    /// The event log was read.
-    Listened { news: Result<News, StoreError> } -> (), "Listened";
-    /// A chore is due.
-    ChoreDue { chore: Chore } -> (), "ChoreDue";
-    /// A chore is done.
-    ChoreDone { chore: Chore, result: ChoreResult } -> (), "ChoreDone";
-}
-
-/// What the event log had.
-#[derive(Debug)]
-pub(crate) enum News {
-    /// Where listening begins.
-    From(u64),
-    /// New events, perhaps none.
-    Events(Vec<LockEvent>),
-}
-
-/// Work beside the requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Chore {
-    PurgeTombstones,
-    Seal,
-    DropSealed,
-    Count,
-}
-
-#[derive(Debug)]
-pub(crate) enum ChoreResult {
-    /// There is more to do at once.
-    More,
-    /// Done until next time.
-    Done,
-    /// Live sessions and held keys.
-    Counted {
-        sessions: i64,
-        held: i64,
-        took: Duration,
-    },
-    Failed(StoreError),
-}
-
-// ---- lanes ----
-
-/// A kind of store call that takes many requests.
-trait Kind: Sized + 'static {
-    type Request: Send + 'static;
-    type Outcome: Send + 'static;
-    /// Who is told.
-    type For: Send + 'static;
-    const OP: &'static str;
-    const FLUSH: &'static str;
-    const DONE: &'static str;
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>>;
-    fn call(store: &dyn LockStore, batch: Vec<Self::Request>, within: Duration) -> StoreFuture<'_, Vec<Self::Outcome>>;
-    fn before(faults: &Faults);
-    fn after(faults: &Faults);
-    fn apply(
-        clock: &mut LeaseClock,
-        whom: Self::For,
-        outcome: Result<Self::Outcome, StoreError>,
-        turn: &Turn,
-        cx: &mut Cx<'_, LeaseClock>,
-    );
-    fn refuse(whom: Self::For, why: Refusal);
-}
-
-/// One request in its lane.
-struct Item<K: Kind> {
-    request: K::Request,
-    whom: K::For,
-    trace: TraceContext,
-}
-
-/// When the call began, and whose trace an answer belongs to.
-struct Turn {
-    started: Duration,
-    trace: TraceContext,
-}
-
-struct Flush<K>(PhantomData<fn() -> K>);
-
-impl<K: Kind> Ask for Flush<K> {
-    type Answer = ();
-    const NAME: &'static str = K::FLUSH;
-}
-
-struct Done<K: Kind> {
-    whom: Vec<(K::For, TraceContext)>,
-    outcome: Result<Vec<K::Outcome>, StoreError>,
-    started: Duration,
-    took: Duration,
-}
-
-impl<K: Kind> Ask for Done<K> {
-    type Answer = ();
-    const NAME: &'static str = K::DONE;
-}
 
 /// The owner of a lane's items and of everything else here.
-pub struct LeaseClock {
+pub(crate) struct LeaseClock {
     store: Arc<dyn LockStore>,
     config: Arc<Config>,
     metrics: Metrics,
@@ -227,7 +61,7 @@ pub struct LeaseClock {
     last_sweep: Duration,
     watches: Watches,
     /// Subscriptions that are answered once it is known from where listening goes on.
-    subscribing: Vec<(LockKey, Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>)>,
+    subscribing: Vec<(LockKey, Reply<Subscription>)>,
     /// The last event heard; none while nobody needs to be told.
     cursor: Option<u64>,
     listening: bool,
@@ -642,384 +476,6 @@ impl<K: Kind> Receive<Done<K>> for LeaseClock {
     }
 }
 
-// ---- the kinds ----
-
-macro_rules! faults {
-    ($before:literal, $after:literal) => {
-        fn before(faults: &Faults) {
-            fault_point!(faults, $before);
-        }
-
-        fn after(faults: &Faults) {
-            fault_point!(faults, $after);
-        }
-    };
-}
-
-/// L1.
-struct Opening;
-
-impl Kind for Opening {
-    type Request = OpenSession;
-    type Outcome = SessionView;
-    type For = Reply<Result<SessionView, Refusal>>;
-    const OP: &'static str = "open";
-    const FLUSH: &'static str = "FlushOpens";
-    const DONE: &'static str = "OpensDone";
-    faults!("lock_server.before_open", "lock_server.after_open");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.opening
-    }
-
-    fn call(store: &dyn LockStore, batch: Vec<OpenSession>, within: Duration) -> StoreFuture<'_, Vec<SessionView>> {
-        store.open(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        whom: Self::For,
-        outcome: Result<SessionView, StoreError>,
-        turn: &Turn,
-        cx: &mut Cx<'_, LeaseClock>,
-    ) {
-        if let Ok(view) = &outcome {
-            clock.live += 1;
-            clock.show_gauges();
-            if let Ok(session) = clock.session(&view.session_id, cx) {
-                let (ttl, expires_in) = (view.ttl, view.expires_in);
-                session.tell_surely(Opened { ttl, expires_in }, &turn.trace);
-            }
-            if let Some(session) = clock.sessions.get_mut(&view.session_id) {
-                session.ttl = Some(view.ttl);
-            }
-            clock.plan_sweep(cx.clock().mono() + view.expires_in, cx);
-        }
-        whom.send(outcome.map_err(Refusal::Store));
-    }
-
-    fn refuse(whom: Self::For, why: Refusal) {
-        whom.send(Err(why));
-    }
-}
-
-/// L2.
-struct Beating;
-
-impl Kind for Beating {
-    type Request = Heartbeat;
-    type Outcome = HeartbeatOutcome;
-    type For = (SessionId, Reply<Result<HeartbeatOutcome, Refusal>>);
-    const OP: &'static str = "heartbeat";
-    const FLUSH: &'static str = "FlushHeartbeats";
-    const DONE: &'static str = "HeartbeatsDone";
-    faults!("lock_server.before_heartbeat", "lock_server.after_heartbeat");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.beating
-    }
-
-    fn call(store: &dyn LockStore, batch: Vec<Heartbeat>, within: Duration) -> StoreFuture<'_, Vec<HeartbeatOutcome>> {
-        store.heartbeat(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        (id, reply): Self::For,
-        outcome: Result<HeartbeatOutcome, StoreError>,
-        turn: &Turn,
-        _: &mut Cx<'_, LeaseClock>,
-    ) {
-        match &outcome {
-            Ok(HeartbeatOutcome::Alive { expires_in, .. }) => {
-                if let Some(session) = clock.sessions.get(&id) {
-                    let expires_in = *expires_in;
-                    session.handle.tell_surely(Heard { expires_in }, &turn.trace);
-                }
-            }
-            Ok(HeartbeatOutcome::SessionNotFound) => clock.session_ended(&id, &turn.trace),
-            Ok(HeartbeatOutcome::WitnessRefused { .. }) | Err(_) => {}
-        }
-        reply.send(outcome.map_err(Refusal::Store));
-    }
-
-    fn refuse((_, reply): Self::For, why: Refusal) {
-        reply.send(Err(why));
-    }
-}
-
-/// L3.
-struct Closing;
-
-impl Kind for Closing {
-    type Request = SessionId;
-    type Outcome = Vec<ExpiredGrant>;
-    type For = (SessionId, Reply<Result<Vec<ExpiredGrant>, Refusal>>);
-    const OP: &'static str = "close";
-    const FLUSH: &'static str = "FlushCloses";
-    const DONE: &'static str = "ClosesDone";
-    faults!("lock_server.before_close", "lock_server.after_close");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.closing
-    }
-
-    fn call(store: &dyn LockStore, batch: Vec<SessionId>, within: Duration) -> StoreFuture<'_, Vec<Vec<ExpiredGrant>>> {
-        store.close(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        (id, reply): Self::For,
-        outcome: Result<Vec<ExpiredGrant>, StoreError>,
-        turn: &Turn,
-        _: &mut Cx<'_, LeaseClock>,
-    ) {
-        if let Ok(released) = &outcome {
-            // A session that this replica does not know is counted again soon enough.
-            clock.live -= i64::from(clock.sessions.contains_key(&id));
-            // First the session, so that none of its own waiters is woken for what it held.
-            clock.session_ended(&id, &turn.trace);
-            clock.grants_ended(released, &turn.trace);
-        }
-        reply.send(outcome.map_err(Refusal::Store));
-    }
-
-    fn refuse((_, reply): Self::For, why: Refusal) {
-        reply.send(Err(why));
-    }
-}
-
-/// L4.
-struct Minting;
-
-impl Kind for Minting {
-    type Request = AcquireRequest;
-    type Outcome = AcquireOutcome;
-    type For = (LockKey, SessionId, RequestId);
-    const OP: &'static str = "acquire";
-    const FLUSH: &'static str = "FlushAcquires";
-    const DONE: &'static str = "AcquiresDone";
-    faults!("lock_server.before_grant", "lock_server.after_grant");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.minting
-    }
-
-    fn call(
-        store: &dyn LockStore,
-        batch: Vec<AcquireRequest>,
-        within: Duration,
-    ) -> StoreFuture<'_, Vec<AcquireOutcome>> {
-        store.acquire(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        (key, session, request): Self::For,
-        outcome: Result<AcquireOutcome, StoreError>,
-        turn: &Turn,
-        cx: &mut Cx<'_, LeaseClock>,
-    ) {
-        match &outcome {
-            Ok(AcquireOutcome::Granted { grant, replayed }) => {
-                if !replayed {
-                    clock.held += 1;
-                    clock.show_gauges();
-                }
-                clock.plan_sweep(cx.clock().mono() + grant.expires_in, cx);
-            }
-            Ok(AcquireOutcome::SessionNotFound) => clock.session_ended(&session, &turn.trace),
-            _ => {}
-        }
-        if let Some(lease) = clock.leases.get(&key) {
-            let minted = Minted {
-                of: (session, request),
-                outcome,
-                started: turn.started,
-            };
-            lease.handle.tell_surely(minted, &turn.trace);
-        }
-    }
-
-    fn refuse(_: Self::For, _: Refusal) {
-        // A lease has one attempt under way and its mint is never refused (see the lane's use).
-    }
-}
-
-/// L5.
-struct Renewing;
-
-impl Kind for Renewing {
-    type Request = RenewRequest;
-    type Outcome = RenewOutcome;
-    type For = Reply<Result<RenewOutcome, Refusal>>;
-    const OP: &'static str = "renew";
-    const FLUSH: &'static str = "FlushRenews";
-    const DONE: &'static str = "RenewsDone";
-    faults!("lock_server.before_renew", "lock_server.after_renew");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.renewing
-    }
-
-    fn call(store: &dyn LockStore, batch: Vec<RenewRequest>, within: Duration) -> StoreFuture<'_, Vec<RenewOutcome>> {
-        store.renew(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        whom: Self::For,
-        outcome: Result<RenewOutcome, StoreError>,
-        turn: &Turn,
-        cx: &mut Cx<'_, LeaseClock>,
-    ) {
-        if let Ok(RenewOutcome::Renewed(grant)) = &outcome {
-            // A renew may also shorten the lease.
-            clock.plan_sweep(cx.clock().mono() + grant.expires_in, cx);
-            if let Some(lease) = clock.leases.get(&grant.key) {
-                let renewed = KeyRenewed {
-                    token: grant.token,
-                    expires_in: grant.expires_in,
-                };
-                lease.handle.tell_surely(renewed, &turn.trace);
-            }
-        }
-        whom.send(outcome.map_err(Refusal::Store));
-    }
-
-    fn refuse(whom: Self::For, why: Refusal) {
-        whom.send(Err(why));
-    }
-}
-
-/// L6, and grants that nobody wants.
-struct Releasing;
-
-enum Releaser {
-    Caller(Reply<Result<ReleaseOutcome, Refusal>>),
-    /// The key's lease, which holds an answer back until the grant is given back.
-    Lease,
-    /// Nobody; tried so many times.
-    Nobody(u32),
-}
-
-/// How often giving back a grant that nobody wants is tried before it is left to its TTL.
-const UNWANTED_TRIES_MAX: u32 = 5;
-
-impl Kind for Releasing {
-    type Request = ReleaseRequest;
-    type Outcome = ReleaseOutcome;
-    type For = (ReleaseRequest, Releaser);
-    const OP: &'static str = "release";
-    const FLUSH: &'static str = "FlushReleases";
-    const DONE: &'static str = "ReleasesDone";
-    faults!("lock_server.before_release", "lock_server.after_release");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.releasing
-    }
-
-    fn call(
-        store: &dyn LockStore,
-        batch: Vec<ReleaseRequest>,
-        within: Duration,
-    ) -> StoreFuture<'_, Vec<ReleaseOutcome>> {
-        store.release(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        (request, releaser): Self::For,
-        outcome: Result<ReleaseOutcome, StoreError>,
-        turn: &Turn,
-        cx: &mut Cx<'_, LeaseClock>,
-    ) {
-        let certainly = outcome.is_ok();
-        if outcome == Ok(ReleaseOutcome::Released) {
-            clock.held -= 1;
-            clock.show_gauges();
-            clock.key_freed(&request.key, request.token, &turn.trace);
-        }
-        match releaser {
-            Releaser::Caller(reply) => reply.send(outcome.map_err(Refusal::Store)),
-            Releaser::Lease => {
-                if let Some(lease) = clock.leases.get(&request.key) {
-                    lease.handle.tell_surely(Undone { certainly }, &turn.trace);
-                }
-            }
-            Releaser::Nobody(tries) => {
-                if !certainly && tries < UNWANTED_TRIES_MAX {
-                    let again = UnwantedAgain {
-                        request,
-                        tries: tries + 1,
-                    };
-                    cx.notify_later(again, Duration::from_millis(500));
-                }
-            }
-        }
-    }
-
-    fn refuse((_, releaser): Self::For, why: Refusal) {
-        if let Releaser::Caller(reply) = releaser {
-            reply.send(Err(why));
-        }
-    }
-}
-
-/// L7, and look-ups after an unknown answer.
-struct Inspecting;
-
-enum Inspector {
-    Caller(Reply<Result<(KeyState, u32), Refusal>>),
-    Lease,
-}
-
-impl Kind for Inspecting {
-    type Request = LockKey;
-    type Outcome = KeyState;
-    type For = (LockKey, Inspector);
-    const OP: &'static str = "inspect";
-    const FLUSH: &'static str = "FlushInspects";
-    const DONE: &'static str = "InspectsDone";
-    faults!("lock_server.before_inspect", "lock_server.after_inspect");
-
-    fn lane(clock: &mut LeaseClock) -> &mut Lane<Item<Self>> {
-        &mut clock.inspecting
-    }
-
-    fn call(store: &dyn LockStore, batch: Vec<LockKey>, within: Duration) -> StoreFuture<'_, Vec<KeyState>> {
-        store.inspect(batch, within)
-    }
-
-    fn apply(
-        clock: &mut LeaseClock,
-        (key, inspector): Self::For,
-        outcome: Result<KeyState, StoreError>,
-        turn: &Turn,
-        _: &mut Cx<'_, LeaseClock>,
-    ) {
-        let lease = clock.leases.get(&key);
-        match inspector {
-            Inspector::Caller(reply) => {
-                let waiters = lease.map_or(0, |lease| lease.waiters);
-                reply.send(outcome.map(|state| (state, waiters)).map_err(Refusal::Store));
-            }
-            Inspector::Lease => {
-                if let Some(lease) = lease {
-                    lease.handle.tell_surely(LookedUp { state: outcome }, &turn.trace);
-                }
-            }
-        }
-    }
-
-    fn refuse((_, inspector): Self::For, why: Refusal) {
-        if let Inspector::Caller(reply) = inspector {
-            reply.send(Err(why));
-        }
-    }
-}
-
 // ---- handlers in flow order ----
 
 impl Receive<Open> for LeaseClock {
@@ -1288,11 +744,6 @@ impl Receive<Swept> for LeaseClock {
     }
 }
 
-ask! {
-    /// The sweep goes on where it stopped at its limit.
-    SweepOn {} -> (), "SweepOn";
-}
-
 impl Receive<SweepOn> for LeaseClock {
     fn receive(&mut self, _: SweepOn, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         self.begin_sweep(cx);
@@ -1300,12 +751,7 @@ impl Receive<SweepOn> for LeaseClock {
 }
 
 impl Receive<Subscribe> for LeaseClock {
-    fn receive(
-        &mut self,
-        message: Subscribe,
-        reply: Reply<Result<mpsc::Receiver<LockEvent>, Refusal>>,
-        cx: &mut Cx<'_, Self>,
-    ) {
+    fn receive(&mut self, message: Subscribe, reply: Reply<Subscription>, cx: &mut Cx<'_, Self>) {
         if self.draining {
             return reply.send(Err(Refusal::Draining));
         }
@@ -1324,7 +770,11 @@ impl Receive<Subscribe> for LeaseClock {
 impl Receive<Listen> for LeaseClock {
     fn receive(&mut self, _: Listen, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         self.listening = false;
-        self.listen(cx);
+        if self.somebody_listens() {
+            self.listen(cx);
+        } else {
+            self.cursor = None;
+        }
     }
 }
 

@@ -81,6 +81,9 @@ enum Belief {
     Over,
 }
 
+/// An acquire that waits to be vetted.
+type Parked = (Acquire, Reply<Result<Acquired, Refusal>>, TraceContext);
+
 /// See the module.
 pub(crate) struct SessionActor {
     id: SessionId,
@@ -89,7 +92,7 @@ pub(crate) struct SessionActor {
     store_timeout: Duration,
     belief: Belief,
     /// Acquires that wait for the store's answer; the lease clock's mailbox bounds them.
-    parked: Vec<(Acquire, Reply<Result<Acquired, Refusal>>, TraceContext)>,
+    parked: Vec<Parked>,
     /// How many requests wait at which key.
     waits: BTreeMap<LockKey, u32>,
     /// Until when it is kept without being heard of.

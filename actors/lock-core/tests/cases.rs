@@ -1,4 +1,5 @@
 //! Cases of the lock row, over the real store in memory, on a paused clock.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 mod support;
 
@@ -187,33 +188,54 @@ fn case_l12_once_a_release_is_answered_the_key_is_free_and_stays_free() {
     let seed = seed(12);
     paused(async {
         let world = World::new(seed).await;
-        let session = world.worker("w").await;
-        for round in 0..10_000 {
-            let grant = world.take("k", &session, TTL).await;
-            let order = world.host.random.below(4);
-            let (mut renewed, mut released, mut beaten) = (None, None, None);
-            let renew = async { renewed = Some(world.renew(&grant).await) };
-            let release = async { released = Some(world.release(&grant).await) };
-            let beat = async { beaten = Some(world.beat(&session).await) };
-            match order {
-                0 => drop(tokio::join!(biased; renew, release, beat)),
-                1 => drop(tokio::join!(biased; release, renew, beat)),
-                2 => drop(tokio::join!(biased; beat, release, renew)),
-                _ => drop(tokio::join!(biased; renew, beat, release)),
-            }
-            assert_eq!(released, Some(Ok(ReleaseOutcome::Released)), "round {round}");
-            assert!(
-                matches!(renewed, Some(Ok(RenewOutcome::Renewed(_) | RenewOutcome::NotHolder))),
-                "round {round}: {renewed:?}"
-            );
-            assert!(
-                matches!(beaten, Some(HeartbeatOutcome::Alive { .. })),
-                "round {round}: {beaten:?}"
-            );
-            assert_eq!(world.holder("k").await, None, "round {round}: held after its release");
-            assert_eq!(world.renew(&grant).await, Ok(RenewOutcome::NotHolder), "round {round}");
+        // 10,000 races on 50 keys at once, so that they also meet in the batches of the store.
+        let mut keys = JoinSet::new();
+        for n in 0..50 {
+            let world = world.clone();
+            keys.spawn_local(async move {
+                let session = world.worker("w").await;
+                for round in 0..200 {
+                    race_a_release(&world, &format!("k{n}"), &session, round).await;
+                }
+            });
+        }
+        while let Some(ended) = keys.join_next().await {
+            ended.unwrap();
         }
     });
+}
+
+async fn race_a_release(world: &World, key: &str, session: &lock_api::SessionId, round: u32) {
+    let grant = world.take(key, session, TTL).await;
+    let (mut renewed, mut released, mut beaten) = (None, None, None);
+    let renew = async { renewed = Some(world.renew(&grant).await) };
+    let release = async { released = Some(world.release(&grant).await) };
+    let beat = async { beaten = Some(world.beat(session).await) };
+    match world.host.random.below(4) {
+        0 => drop(tokio::join!(biased; renew, release, beat)),
+        1 => drop(tokio::join!(biased; release, renew, beat)),
+        2 => drop(tokio::join!(biased; beat, release, renew)),
+        _ => drop(tokio::join!(biased; renew, beat, release)),
+    }
+    assert_eq!(released, Some(Ok(ReleaseOutcome::Released)), "{key}, round {round}");
+    assert!(
+        matches!(renewed, Some(Ok(RenewOutcome::Renewed(_) | RenewOutcome::NotHolder))),
+        "{key}, round {round}: {renewed:?}"
+    );
+    assert!(
+        matches!(beaten, Some(HeartbeatOutcome::Alive { .. })),
+        "{key}, round {round}: {beaten:?}"
+    );
+    assert_eq!(
+        world.holder(key).await,
+        None,
+        "{key}, round {round}: held after its release"
+    );
+    assert_eq!(
+        world.renew(&grant).await,
+        Ok(RenewOutcome::NotHolder),
+        "{key}, round {round}"
+    );
 }
 
 #[test]
@@ -409,26 +431,29 @@ fn case_l23_no_waiter_sleeps_past_a_release() {
     let seed = seed(23);
     paused(async {
         let world = World::new(seed).await;
-        let releases = std::rc::Rc::new(std::cell::Cell::new(0u32));
-        let freed_at = std::rc::Rc::new(std::cell::Cell::new(Duration::ZERO));
         let mut clients = JoinSet::new();
-        for n in 0..8 {
-            let (world, releases, freed_at) = (world.clone(), releases.clone(), freed_at.clone());
-            clients.spawn_local(async move {
-                let session = world.worker(&format!("w{n}")).await;
-                while releases.get() < 10_000 {
-                    world.sleep(ms(world.host.random.below(3))).await;
-                    let came = world.now();
-                    let grant = granted(world.wait_for("k", &session, TTL, ms(30_000)).await);
-                    // Whoever was there when the key became free has it in the same instant.
-                    let due = came.max(freed_at.get());
-                    assert!(world.now() <= due, "woken {:?} late", world.now() - due);
-                    world.sleep(ms(world.host.random.below(3))).await;
-                    world.release(&grant).await.unwrap();
-                    freed_at.set(world.now());
-                    releases.set(releases.get() + 1);
-                }
-            });
+        // 10,000 releases: 1,000 of each of ten keys, with eight clients each.
+        for key in 0..10 {
+            let releases = std::rc::Rc::new(std::cell::Cell::new(0u32));
+            let freed_at = std::rc::Rc::new(std::cell::Cell::new(Duration::ZERO));
+            for n in 0..8 {
+                let (world, releases, freed_at) = (world.clone(), releases.clone(), freed_at.clone());
+                clients.spawn_local(async move {
+                    let (key, session) = (format!("k{key}"), world.worker(&format!("w{n}")).await);
+                    while releases.get() < 1_000 {
+                        world.sleep(ms(world.host.random.below(3))).await;
+                        let came = world.now();
+                        let grant = granted(world.wait_for(&key, &session, TTL, ms(30_000)).await);
+                        // Whoever was there when the key became free has it in the same instant.
+                        let due = came.max(freed_at.get());
+                        assert!(world.now() <= due, "{key}: woken {:?} late", world.now() - due);
+                        world.sleep(ms(world.host.random.below(3))).await;
+                        world.release(&grant).await.unwrap();
+                        freed_at.set(world.now());
+                        releases.set(releases.get() + 1);
+                    }
+                });
+            }
         }
         while let Some(ended) = clients.join_next().await {
             ended.unwrap();

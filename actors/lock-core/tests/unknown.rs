@@ -1,4 +1,5 @@
 //! Answers that do not arrive (FR-27): over the real store, with a wire that loses what the store said.
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 mod support;
 

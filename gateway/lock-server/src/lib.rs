@@ -18,4 +18,4 @@ mod run;
 pub use bounds::Bounds;
 pub use document::{openapi, openapi_within};
 pub use routes::{LockServer, configure};
-pub use run::{RunError, core_config, run, run_and_tell};
+pub use run::{RunError, core_config, migrate, run, run_and_tell};

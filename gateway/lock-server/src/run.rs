@@ -95,6 +95,14 @@ async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunErro
     opened.map_err(|error| RunError::Store { url: shown, error })
 }
 
+/// Opens the store, which brings it to this build's schema, and closes it again.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
+    open_store(settings, host).await.map(drop)
+}
+
 /// Runs the lock server until it is told to stop.
 ///
 /// # Errors

@@ -516,6 +516,9 @@ async fn raw_rail(answer: Vec<u8>) -> (String, tokio::sync::mpsc::UnboundedRecei
                 }
                 tell.send("read").unwrap();
                 let _ = stream.write_all(&answer).await;
+                if !answer.is_empty() {
+                    let _ = stream.shutdown().await;
+                }
                 let mut rest = [0; 64];
                 while matches!(stream.read(&mut rest).await, Ok(1..)) {}
                 let _ = tell.send("closed");
@@ -573,6 +576,12 @@ fn answers_that_are_not_this_submissions_say_nothing() {
             (
                 "longer than it says",
                 format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{good}", good.len() - 1),
+                "TIMEOUT",
+            ),
+            // Readable as far as it came, and not all that was announced.
+            (
+                "shorter than it says",
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{good}", good.len() + 9),
                 "TIMEOUT",
             ),
             (

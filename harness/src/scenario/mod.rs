@@ -19,9 +19,10 @@ use crate::invariant::{Verdict, check_all};
 use crate::model::{Evidence, lock_key};
 use crate::report::{Check, Refusals, ScenarioReport, StepTaken};
 use crate::stack::processes::Lab;
-use crate::stack::{RunError, Stack, StackSpec, eventually};
+use crate::stack::{Hurt, NodeState, RunError, Stack, StackSpec, await_node, eventually};
 use host_kit::{Host, Random};
 use http_client::CallError;
+use http_contract::lock::{AcquireBody, OpenSessionRequest};
 use http_contract::payment::{
     ClaimBody, CreatePayoutBody, Creditor, OpenAccountBody, PayoutAnswer, PayoutState, PostBody,
 };
@@ -33,6 +34,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// The harness's own name in histories and sessions.
+const HARNESS: &str = "harness";
 /// The currency of all synthetic money.
 pub const CURRENCY: &str = "EUR";
 /// How long a payout may take to be settled once nothing is in its way. Generous: the machine may be busy.
@@ -130,6 +133,7 @@ pub struct Cx<'a> {
     checks: RefCell<Vec<Check>>,
     recorder: Recorder,
     payouts_made: Cell<u64>,
+    burnt: Cell<u64>,
     say: Say,
 }
 
@@ -155,9 +159,10 @@ impl<'a> Cx<'a> {
             began,
             steps: RefCell::default(),
             checks: RefCell::default(),
-            recorder: Recorder::create(&path, "harness", &host.clock)
+            recorder: Recorder::create(&path, HARNESS, &host.clock)
                 .map_err(RunError::io(format!("making {}", path.display())))?,
             payouts_made: Cell::new(0),
+            burnt: Cell::new(0),
             say,
         })
     }
@@ -190,6 +195,52 @@ impl<'a> Cx<'a> {
             expected: expected.to_string(),
             measured: measured.to_string(),
         });
+    }
+
+    /// Takes and gives back a key of the harness's own, so that there is a token which is below every token of the run
+    /// and was never anybody's on an account: the one that the probe presents as stale.
+    ///
+    /// # Errors
+    /// When the lock server refuses or does not answer.
+    pub async fn burn_a_token(&self) -> Result<(), RunError> {
+        let (locks, trace) = (&self.apis.locks, self.apis.trace());
+        let key = LockKey::new("harness:probe").map_err(|error| RunError::Other(error.to_string()))?;
+        let open = OpenSessionRequest {
+            owner: HARNESS.to_owned(),
+            ttl_ms: None,
+            metadata: None,
+        };
+        let session = locks
+            .open_session(&open, &trace)
+            .await
+            .map_err(RunError::call("opening a session"))?
+            .session_id;
+        let body = AcquireBody {
+            session_id: session.clone(),
+            request_id: None,
+            ttl_ms: None,
+            wait_ms: None,
+            witness_token: None,
+            metadata: None,
+        };
+        let seen = self.recorder.invoke("acquire", Some(key.as_str()), None, None);
+        let grant = locks
+            .acquire(&key, &body, &trace)
+            .await
+            .map_err(RunError::call("acquiring the harness's own key"))?;
+        seen.ok(Some(grant.token));
+        let token = http_contract::token(grant.token).map_err(|error| RunError::Other(error.to_string()))?;
+        let seen = self
+            .recorder
+            .invoke("release", Some(key.as_str()), Some(grant.token), None);
+        let released = locks.release(&key, &session, token, &trace).await;
+        record(seen, released.map(drop));
+        locks
+            .close_session(&session, &trace)
+            .await
+            .map_err(RunError::call("closing the harness's session"))?;
+        self.burnt.set(grant.token);
+        Ok(())
     }
 
     /// Opens a synthetic account.
@@ -321,11 +372,18 @@ impl<'a> Cx<'a> {
         LockKey::new(lock_key(account_id)).map_err(|error| RunError::Other(error.to_string()))
     }
 
-    /// Ends a run: probes both fences, collects the evidence, judges it.
+    /// Ends a run: lets the workers drain, ends the rail's faults, probes both fences, collects the evidence, judges it.
     ///
     /// # Errors
     /// When the evidence cannot be had.
     pub async fn finish(self, id: &str, title: &str) -> Result<(ScenarioReport, Evidence), RunError> {
+        // What is collected must be at rest, and a rail that was told to lie about lookups must show its book.
+        self.end_workers().await?;
+        self.apis
+            .stub
+            .clear_faults(&self.apis.trace())
+            .await
+            .map_err(RunError::call("ending the rail's faults"))?;
         if self.stack.spec().payment_fencing && self.stack.spec().rail_fencing {
             self.probe().await?;
         }
@@ -348,6 +406,20 @@ impl<'a> Cx<'a> {
         Ok((report, evidence))
     }
 
+    async fn end_workers(&self) -> Result<(), RunError> {
+        let workers = self.stack.workers();
+        for worker in &workers {
+            if !self.stack.state(worker)?.ended() {
+                self.stack.hurt(worker, Hurt::Terminate)?;
+                self.stack.hurt(worker, Hurt::Resume)?;
+            }
+        }
+        for worker in &workers {
+            await_node(self.stack, worker, "ended", SETTLE_WITHIN, NodeState::ended).await?;
+        }
+        Ok(())
+    }
+
     /// Presents a stale token, and no token at all, at each fenced verb of a settled payout. Both must be refused, and
     /// the evidence collected afterwards shows whether anything changed.
     async fn probe(&self) -> Result<(), RunError> {
@@ -357,11 +429,12 @@ impl<'a> Cx<'a> {
             .payouts(&http_client::PayoutFilter::default(), 1000, None, &apis.trace())
             .await
             .map_err(RunError::call("listing payouts"))?;
-        // A token was granted once, so a lower one is stale by definition; token 1 has none below it.
-        let Some((payout, stale)) = page.items.iter().find_map(|payout| {
-            let token = payout.claim_token.filter(|token| *token > 1)?;
-            Some((payout, token - 1))
-        }) else {
+        let stale = self.burnt.get();
+        let Some(payout) = page
+            .items
+            .iter()
+            .find(|payout| payout.claim_token.is_some_and(|token| token > stale))
+        else {
             return Ok(());
         };
         let id = payout.payout_id.as_str();
@@ -465,10 +538,15 @@ fn keep(dir: &Path, name: &str, value: &impl serde::Serialize) -> Result<(), Run
     std::fs::write(&path, text).map_err(RunError::io(format!("writing {}", path.display())))
 }
 
-/// How often each fence point turned a stale write away.
+/// How often each fence point turned a worker's stale write away. The harness's own probes prove the fence too, but they
+/// are not counted as workers that would have done harm.
 fn refusals(evidence: &Evidence) -> Refusals {
     let mut refusals = Refusals::default();
-    for call in evidence.calls.iter().filter(|call| call.fenced_out()) {
+    for call in evidence
+        .calls
+        .iter()
+        .filter(|call| call.fenced_out() && call.client != HARNESS)
+    {
         match call.verb.as_str() {
             "submit" | "fence" => refusals.rail += 1,
             _ => refusals.payment += 1,
@@ -523,12 +601,13 @@ impl Setup {
             Rc::new(move |text: &str| say(&format!("{name}: {text}")))
         };
         let cx = Cx::new(&stack, self.seed, began, named)?;
+        cx.burn_a_token().await?;
         scenario(cx).await
         // The stack is killed here, not drained: whatever a verdict needed was collected over HTTP.
     }
 }
 
-/// Runs one use case on stacks of its own; UC-03 is [`uc03::matrix`].
+/// Runs one use case on stacks of its own; UC-03 is the matrix in [`uc03`].
 ///
 /// # Errors
 /// When it cannot be run, or is not available.

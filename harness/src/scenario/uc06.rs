@@ -1,7 +1,7 @@
 //! UC-06, an operator's force-revoke of a live holder.
 //!
-//! W1 holds the lock, alive and heartbeating, but stalled before its submit. An operator breaks the grant, with name and
-//! reason, and brings the revoke's token to both fence points at once, before anybody else has acquired. W1 goes on
+//! W1 holds the lock with twenty seconds of its lease to run, and stands still before its submit. An operator breaks the
+//! grant, with name and reason, and brings the revoke's token to both fence points at once, before anybody else has acquired. W1 goes on
 //! under its revoked token, ignoring that its SDK says so, and is refused. W2 pays.
 
 use super::{Cx, SETTLE_WITHIN};

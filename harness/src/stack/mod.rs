@@ -259,6 +259,8 @@ pub trait Stack {
     fn dir(&self) -> &Path;
     /// Starts a worker and returns once it is ready, or has ended, or stands still at a fault point.
     fn worker(&self, spec: WorkerSpec) -> Step<'_, ()>;
+    /// The names of all workers that were ever started.
+    fn workers(&self) -> Vec<String>;
     /// Does something to a node.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use super::{
 };
 use actor_kit::TraceContext;
 use host_kit::Host;
+use http_client::{Caller, ClientOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -31,6 +32,10 @@ use std::time::Duration;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a drained child may take to end before it is killed.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// The component that a worker is.
+const WORKER: &str = "payout-executor";
+/// How long one probe may take: a child that is stopped while it is asked must not hold up the question whether it is.
+const PROBE_WITHIN: Duration = Duration::from_millis(500);
 /// How much of a log is shown with an error.
 const LOG_TAIL_BYTES: usize = 2_000;
 
@@ -287,25 +292,51 @@ impl ProcessStack {
 
     /// Starts a child and answers its address once it is ready.
     async fn start(&self, name: &str, start: Start) -> Result<String, RunError> {
-        let began = self.lab.host.clock.mono();
+        self.start_or_fall(name, start)
+            .await?
+            .ok_or_else(|| self.not_started(name, "it stands still or was killed"))
+    }
+
+    /// As [`Self::start`], for a child that may reach an armed fault point before it is ready: then there is no address.
+    async fn start_or_fall(&self, name: &str, start: Start) -> Result<Option<String>, RunError> {
+        let host = &self.lab.host;
+        let began = host.clock.mono();
         let (log, offset) = self.spawn(name, start)?;
-        let address = eventually(&self.lab.host, &format!("{name} listening"), READY_WITHIN, async || {
-            if let Some(address) = listening(&log, offset) {
-                return Ok(Some(address));
+        let fallen = || match self.state(name)? {
+            NodeState::Running => Ok(false),
+            NodeState::Stopped | NodeState::Signalled(_) => Ok(true),
+            NodeState::Exited(code) => Err(self.not_started(name, &format!("exit code {code}"))),
+        };
+        let address = eventually(
+            host,
+            &format!("{name} listening"),
+            READY_WITHIN,
+            async || match listening(&log, offset) {
+                Some(address) => Ok(Some(Some(address))),
+                None => Ok(fallen()?.then_some(None)),
+            },
+        )
+        .await?;
+        let Some(address) = address else { return Ok(None) };
+        let url = format!("http://{address}");
+        let caller = Caller::new(
+            http_client::client(&ClientOptions::default()),
+            url.as_str(),
+            PROBE_WITHIN,
+        );
+        eventually(host, &format!("{name} ready"), READY_WITHIN, async || {
+            match caller.probe("/readyz", &TraceContext::root(&host.random)).await {
+                Ok(()) => return Ok(Some(())),
+                Err(error) => tracing::debug!(event = "not_ready", node = name, %error),
             }
-            match self.state(name)? {
-                state if state.ended() => Err(self.not_started(name, &format!("{state:?}"))),
-                _ => Ok(None),
-            }
+            Ok(fallen()?.then_some(()))
         })
         .await?;
-        let url = format!("http://{address}");
-        self.ready(name, &url).await?;
         if let Some(node) = self.nodes.borrow_mut().get_mut(name) {
             node.start.listen = address;
-            node.ready_after = Some(self.lab.host.clock.mono().saturating_sub(began));
+            node.ready_after = Some(host.clock.mono().saturating_sub(began));
         }
-        Ok(url)
+        Ok(Some(url))
     }
 
     fn spawn(&self, name: &str, start: Start) -> Result<(PathBuf, u64), RunError> {
@@ -359,28 +390,6 @@ impl ProcessStack {
             },
         );
         Ok((log, offset))
-    }
-
-    async fn ready(&self, name: &str, url: &str) -> Result<(), RunError> {
-        let caller = http_client::Caller::new(
-            http_client::client(&http_client::ClientOptions::default()),
-            url,
-            Duration::from_secs(2),
-        );
-        let host = &self.lab.host;
-        eventually(host, &format!("{name} ready"), READY_WITHIN, async || {
-            match caller.probe("/readyz", &TraceContext::root(&host.random)).await {
-                Ok(()) => return Ok(Some(())),
-                Err(error) => tracing::debug!(event = "not_ready", node = name, %error),
-            }
-            // A worker that stops or dies at a fault point right after its start is ready enough.
-            match self.state(name)? {
-                NodeState::Running => Ok(None),
-                NodeState::Exited(code) => Err(self.not_started(name, &format!("exit code {code}"))),
-                NodeState::Stopped | NodeState::Signalled(_) => Ok(Some(())),
-            }
-        })
-        .await
     }
 
     fn not_started(&self, name: &str, detail: &str) -> RunError {
@@ -471,7 +480,7 @@ impl Stack for ProcessStack {
                 ("--role", spec.role.as_str()),
             ];
             let start = Start {
-                component: "payout-executor",
+                component: WORKER,
                 args: args
                     .into_iter()
                     .flat_map(|(flag, value)| [flag.to_owned(), value.to_owned()])
@@ -479,8 +488,14 @@ impl Stack for ProcessStack {
                 settings,
                 listen: spec.listen.unwrap_or_else(|| listen(None)),
             };
-            self.start(&spec.name, start).await.map(drop)
+            self.start_or_fall(&spec.name, start).await.map(drop)
         })
+    }
+
+    fn workers(&self) -> Vec<String> {
+        let nodes = self.nodes.borrow();
+        let workers = nodes.iter().filter(|(_, node)| node.start.component == WORKER);
+        workers.map(|(name, _)| name.clone()).collect()
     }
 
     fn hurt(&self, node: &str, hurt: Hurt) -> Result<(), RunError> {
@@ -536,11 +551,10 @@ impl Stack for ProcessStack {
     fn stop(&self) -> Step<'_, ()> {
         Box::pin(async move {
             self.stopping.set(true);
-            // Workers first, so that they can still release what they hold; the rail last.
-            let names: Vec<String> = self.nodes.borrow().keys().cloned().collect();
-            let (components, workers): (Vec<_>, Vec<_>) = names
-                .into_iter()
-                .partition(|name| [LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB].contains(&name.as_str()));
+            // Workers first, so that they can still release what they hold.
+            let workers = self.workers();
+            let mut components: Vec<String> = self.nodes.borrow().keys().cloned().collect();
+            components.retain(|name| !workers.contains(name));
             for group in [workers, components] {
                 for name in &group {
                     if !self.state(name)?.ended() {

@@ -1,5 +1,6 @@
 //! The core over the real embedded store in memory, on a paused clock.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 use actor_kit::{Kit, TraceContext};
 use host_kit::Host;

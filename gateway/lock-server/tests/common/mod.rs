@@ -1,5 +1,6 @@
 //! A lock server on a real socket with a real store file, and a small client.
 #![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test stops where something is not as it must be")]
 
 use gateway_kit::{Drain, Settings};
 use host_kit::Host;

@@ -75,7 +75,7 @@ pub trait Backend {
     }
 }
 
-/// Writes one test per case: `lock_store_conformance!(tokio::test, fresh)`, where `fresh` is an async function that
+/// Writes one test per case: `lock_store_conformance! { #[tokio::test] fresh }`, where `fresh` is an async function that
 /// starts an empty `impl Backend`.
 #[macro_export]
 macro_rules! lock_store_conformance {

@@ -51,6 +51,19 @@ pub async fn case_l12_a_release_stands_against_renews_and_heartbeats(backend: &m
 /// L23: releases at random moments while others queue up: whoever waits for a change is woken by the release.
 pub async fn case_l23_no_waiter_sleeps_past_a_release(backend: &mut dyn Backend) {
     let store = store(backend);
+    // One release and nothing after it: it alone has to wake who waits.
+    store.open("holder", LONG).await;
+    for round in 0..backend.rounds(1000) {
+        let token = store.grant("b", "holder", &format!("r{round}"), LONG).await.token;
+        let seen = store.seq().await;
+        let waiting = store.0.changed_since(seen, WITHIN);
+        let (woken, released) = tokio::join!(biased; waiting, store.release("b", "holder", token));
+        assert_eq!(released, ReleaseOutcome::Released);
+        assert!(
+            woken.unwrap() > seen,
+            "slept past the release after {seen}, round {round}"
+        );
+    }
     let rounds = backend.rounds(10_000) / 4;
     let client = |n: u32| {
         let store = store.clone();

@@ -302,16 +302,18 @@ impl Job<'_> {
     }
 
     pub(super) fn list(&self, prefix: &str, after: Option<&LockKey>, limit: u32) -> rusqlite::Result<Vec<KeyState>> {
-        // Both bounds hold; the later one is where to begin.
-        let after = after.map_or("", LockKey::as_str);
+        // One bound, the later of the two, so that the search begins there however many keys stand before it.
         let mut statement = self.connection.prepare_cached(&format!(
-            "SELECT lock_key, {KEY_COLUMNS} FROM lock_grant WHERE lock_key >= ?1 AND lock_key > ?2 ORDER BY lock_key"
+            "SELECT lock_key, {KEY_COLUMNS} FROM lock_grant WHERE lock_key >= ?1 ORDER BY lock_key"
         ))?;
-        let mut rows = statement.query([prefix.max(after), after])?;
+        let mut rows = statement.query([prefix.max(after.map_or("", LockKey::as_str))])?;
         let mut states = Vec::new();
         while states.len() < limit as usize {
             let Some(row) = rows.next()? else { break };
             let key = sane(LockKey::new(row.get::<_, String>(0)?))?;
+            if after.is_some_and(|after| key <= *after) {
+                continue;
+            }
             // In byte order all keys of a prefix stand together.
             if !key.as_str().starts_with(prefix) {
                 break;

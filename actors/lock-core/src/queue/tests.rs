@@ -1,0 +1,449 @@
+use super::*;
+use lock_api::{LockKey, Owner, Ttl, UnixMillis};
+use proptest::prelude::*;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const SAFETY: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(15);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[derive(Clone, Debug)]
+struct Fake(u32, Rc<Cell<bool>>);
+
+impl Caller for Fake {
+    fn has_gone(&self) -> bool {
+        self.1.get()
+    }
+}
+
+fn session(name: &str) -> SessionId {
+    SessionId::new(name).unwrap()
+}
+
+fn entry(n: u32, of: &str, wait: u64, now: Duration) -> (Entry<Fake>, Rc<Cell<bool>>) {
+    let gone = Rc::new(Cell::new(false));
+    let request = AcquireRequest {
+        key: LockKey::new("k").unwrap(),
+        session_id: session(of),
+        request_id: RequestId::new(format!("r{n}")).unwrap(),
+        ttl: Ttl::new(TTL).unwrap(),
+        metadata: None,
+        witness: None,
+    };
+    let caller = Fake(n, gone.clone());
+    (Entry::new(request, false, now, now, ms(wait), caller), gone)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a token of a test's own")]
+fn token(n: u64) -> FencingToken {
+    FencingToken::from_store(n).unwrap()
+}
+
+fn grant(of: &AcquireRequest, n: u64) -> Grant {
+    Grant {
+        key: of.key.clone(),
+        token: token(n),
+        session_id: of.session_id.clone(),
+        owner: Owner::new("w").unwrap(),
+        ttl: of.ttl,
+        expires_in: TTL,
+        granted_at: UnixMillis(0),
+        request_id: Some(of.request_id.clone()),
+        metadata: None,
+    }
+}
+
+/// What a queue asked for, taken apart.
+#[derive(Default)]
+struct Seen {
+    attempts: Vec<AcquireRequest>,
+    answers: Vec<(u32, Result<Acquired, Refusal>)>,
+    undone: Vec<ReleaseRequest>,
+    undo_then_tell: usize,
+    look_ups: usize,
+    waiting: BTreeMap<SessionId, i64>,
+}
+
+impl Seen {
+    fn take(&mut self, out: Vec<Action<Fake>>) {
+        for action in out {
+            match action {
+                Action::Attempt(request) => self.attempts.push(request),
+                Action::Answer { caller, answer, .. } => self.answers.push((caller.0, answer)),
+                Action::Undo(request) => self.undone.push(request),
+                Action::UndoThenTell(_) => self.undo_then_tell += 1,
+                Action::LookUp { .. } => self.look_ups += 1,
+                Action::Waiting { session, begins } => {
+                    *self.waiting.entry(session).or_default() += if begins { 1 } else { -1 };
+                }
+            }
+        }
+    }
+}
+
+struct Bench {
+    queue: Queue<Fake>,
+    seen: Seen,
+    now: Duration,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            queue: Queue::new(4, SAFETY),
+            seen: Seen::default(),
+            now: Duration::ZERO,
+        }
+    }
+
+    fn act(&mut self, act: impl FnOnce(&mut Queue<Fake>, Duration, &mut Vec<Action<Fake>>)) {
+        let mut out = Vec::new();
+        act(&mut self.queue, self.now, &mut out);
+        self.seen.take(out);
+    }
+
+    fn join(&mut self, n: u32, of: &str, wait: u64) -> Rc<Cell<bool>> {
+        let (entry, gone) = entry(n, of, wait, self.now);
+        self.act(|queue, now, out| queue.join(entry, now, out));
+        gone
+    }
+
+    fn answer(&mut self, outcome: impl FnOnce(&AcquireRequest) -> Result<AcquireOutcome, StoreError>) {
+        let request = self.seen.attempts.pop().expect("an attempt is under way");
+        let outcome = outcome(&request);
+        self.act(|queue, now, out| {
+            queue.outcome((&request.session_id, &request.request_id), outcome, now, now, out);
+        });
+    }
+
+    fn grant(&mut self, n: u64) {
+        self.answer(|request| {
+            Ok(AcquireOutcome::Granted {
+                grant: grant(request, n),
+                replayed: false,
+            })
+        });
+    }
+
+    fn told(&mut self) -> Vec<(u32, &'static str)> {
+        let label = |(n, answer): (u32, Result<Acquired, Refusal>)| {
+            let label = match answer {
+                Ok(acquired) => acquired.label(),
+                Err(Refusal::Overloaded(_)) => "overloaded",
+                Err(Refusal::Draining) => "draining",
+                Err(refusal) if refusal.is_ambiguous() => "unknown",
+                Err(_) => "unavailable",
+            };
+            (n, label)
+        };
+        std::mem::take(&mut self.seen.answers).into_iter().map(label).collect()
+    }
+}
+
+fn held_by(n: u64) -> impl FnOnce(&AcquireRequest) -> Result<AcquireOutcome, StoreError> {
+    move |request| {
+        let mut holder = grant(request, n);
+        holder.session_id = session("holder");
+        holder.request_id = RequestId::new("other").ok();
+        Ok(AcquireOutcome::HeldByOther(HeldByOther { holder, is_self: false }))
+    }
+}
+
+fn unknown_answer(_: &AcquireRequest) -> Result<AcquireOutcome, StoreError> {
+    Err(unknown())
+}
+
+#[test]
+fn one_attempt_at_a_time_and_a_newcomer_is_told_by_one_that_began_after_it() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 0);
+    bench.join(2, "b", 0);
+    assert_eq!(bench.seen.attempts.len(), 1);
+    bench.answer(held_by(7));
+    // The second came while the first was on its way: the key may have been freed in between.
+    assert_eq!(bench.told(), [(1, "held_by_other")]);
+    assert_eq!(bench.seen.attempts.len(), 1);
+    bench.answer(held_by(7));
+    assert_eq!(bench.told(), [(2, "held_by_other")]);
+    assert!(bench.queue.is_idle(bench.now));
+}
+
+#[test]
+fn an_ended_grant_wakes_the_head_alone() {
+    let mut bench = Bench::new();
+    for n in 1..=3 {
+        bench.join(n, "a", 10_000);
+        bench.answer(held_by(7));
+    }
+    assert_eq!((bench.queue.waiters(), bench.told()), (3, vec![]));
+    bench.act(|queue, now, out| queue.freed(token(6), now, out));
+    assert!(bench.seen.attempts.is_empty(), "news of an older grant wakes nobody");
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    assert_eq!(bench.seen.attempts.len(), 1, "one wake per release");
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+    assert!(
+        bench.seen.attempts.is_empty(),
+        "the others wait for the end of that grant"
+    );
+    assert_eq!(bench.seen.waiting[&session("a")], 2);
+}
+
+#[test]
+fn an_end_that_is_heard_before_the_attempts_answer_is_not_lost() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.answer(held_by(7));
+    assert_eq!(
+        bench.seen.attempts.len(),
+        1,
+        "it was refused for a grant that had ended"
+    );
+    bench.join(2, "b", 10_000);
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    bench.grant(8);
+    assert_eq!(
+        bench.seen.attempts.len(),
+        1,
+        "granted and ended at once: the next one's turn"
+    );
+}
+
+#[test]
+fn the_end_of_a_wait_asks_once_more() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 500);
+    bench.answer(held_by(7));
+    assert_eq!(bench.queue.next_tick(), Some(ms(500)));
+    bench.now = ms(499);
+    bench.act(Queue::tick);
+    assert!(bench.seen.attempts.is_empty());
+    bench.now = ms(500);
+    bench.act(Queue::tick);
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")], "it was free at the last moment");
+}
+
+#[test]
+fn who_has_gone_or_died_leaves_at_once() {
+    let mut bench = Bench::new();
+    let gone = bench.join(1, "a", 10_000);
+    bench.answer(held_by(7));
+    bench.join(2, "b", 10_000);
+    bench.answer(held_by(7));
+    bench.join(3, "c", 10_000);
+    bench.answer(held_by(7));
+    gone.set(true);
+    bench.act(|queue, now, out| queue.session_ended(&session("b"), now, out));
+    assert_eq!(bench.told(), [(2, "session_not_found")]);
+    assert_eq!(bench.queue.waiters(), 1);
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.grant(8);
+    assert_eq!(bench.told(), [(3, "granted")]);
+    assert!(bench.seen.waiting.values().all(|count| *count == 0));
+}
+
+#[test]
+fn a_session_that_dies_during_its_attempt_gets_no_grant() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.act(|queue, now, out| queue.session_ended(&session("a"), now, out));
+    assert_eq!(bench.told(), [(1, "session_not_found")]);
+    bench.grant(8);
+    assert_eq!((bench.told(), bench.seen.undone.len()), (vec![], 1));
+}
+
+#[test]
+fn case_l18_a_grant_for_nobody_is_given_back_unless_its_name_is_the_clients() {
+    for names_itself in [false, true] {
+        let mut bench = Bench::new();
+        let (mut entry, gone) = entry(1, "a", 0, bench.now);
+        entry.names_itself = names_itself;
+        bench.act(|queue, now, out| queue.join(entry, now, out));
+        gone.set(true);
+        bench.grant(8);
+        assert_eq!(bench.seen.undone.len(), usize::from(!names_itself));
+    }
+}
+
+#[test]
+fn an_unknown_answer_is_looked_up_and_given_back_before_anybody_is_told() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 0);
+    let request = bench.seen.attempts[0].clone();
+    bench.answer(unknown_answer);
+    assert_eq!((bench.seen.look_ups, bench.told()), (1, vec![]));
+    let state = KeyState {
+        key: request.key.clone(),
+        last_token: Some(token(8)),
+        grant: Some(grant(&request, 8)),
+    };
+    bench.act(|queue, now, out| queue.looked_up(Ok(state), now, out));
+    assert_eq!((bench.seen.undo_then_tell, bench.told()), (1, vec![]));
+    bench.act(|queue, now, out| queue.undone(true, now, out));
+    assert_eq!(bench.told(), [(1, "unknown")]);
+    assert!(bench.queue.is_idle(bench.now));
+}
+
+#[test]
+fn a_grant_that_was_not_found_at_first_is_given_back_when_it_turns_up() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 0);
+    let request = bench.seen.attempts[0].clone();
+    bench.answer(unknown_answer);
+    for _ in 0..LOOK_UPS_MAX {
+        bench.act(|queue, now, out| queue.looked_up(Err(unknown()), now, out));
+    }
+    assert_eq!(bench.told(), [(1, "unknown")]);
+    assert!(
+        !bench.queue.is_idle(bench.now),
+        "it is remembered until its TTL is over"
+    );
+    bench.join(2, "b", 0);
+    bench.answer(|_| {
+        Ok(AcquireOutcome::HeldByOther(HeldByOther {
+            holder: grant(&request, 8),
+            is_self: false,
+        }))
+    });
+    assert_eq!(bench.seen.undone.len(), 1);
+    assert_eq!(
+        bench.told(),
+        [],
+        "who asks next is not refused for a grant that nobody has"
+    );
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    bench.grant(9);
+    assert_eq!(bench.told(), [(2, "granted")]);
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_told_to_all_who_relied_on_it() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.answer(held_by(7));
+    bench.join(2, "b", 0);
+    bench.answer(|_| {
+        Err(StoreError::Unavailable {
+            detail: "busy".to_owned(),
+        })
+    });
+    assert_eq!(bench.told(), [(1, "unavailable"), (2, "unavailable")]);
+}
+
+#[test]
+fn a_full_queue_refuses_and_makes_room_for_those_who_left() {
+    let mut bench = Bench::new();
+    let gone: Vec<_> = (1..=4)
+        .map(|n| {
+            let gone = bench.join(n, "a", 10_000);
+            bench.answer(held_by(7));
+            gone
+        })
+        .collect();
+    bench.join(5, "a", 10_000);
+    assert_eq!(bench.told(), [(5, "overloaded")]);
+    gone[2].set(true);
+    bench.join(6, "a", 10_000);
+    assert_eq!((bench.told(), bench.queue.waiters()), (vec![], 4));
+}
+
+proptest! {
+    /// Whatever happens in whatever order: everybody is answered exactly once or has gone, the sessions' counts
+    /// come out even, and a key that is free has no waiters for longer than the safety interval.
+    #[test]
+    fn everybody_is_answered_once(steps in proptest::collection::vec((0u8..9, 0u32..4, 0u64..3), 1..120)) {
+        let mut bench = Bench::new();
+        bench.queue = Queue::new(1_000, SAFETY);
+        let (mut joined, mut answered) = (0u32, Vec::new());
+        let mut gone: Vec<(u32, Rc<Cell<bool>>)> = Vec::new();
+        let mut live: Option<Grant> = None;
+        let mut next = 1u64;
+        for (step, who, wait) in steps {
+            match step {
+                0..=2 => {
+                    joined += 1;
+                    gone.push((joined, bench.join(joined, &format!("s{who}"), wait * 700)));
+                }
+                3 | 4 => if let Some(request) = bench.seen.attempts.pop() {
+                    let outcome = match &live {
+                        Some(holder) => Ok(AcquireOutcome::HeldByOther(HeldByOther {
+                            holder: holder.clone(),
+                            is_self: false,
+                        })),
+                        None => {
+                            next += 1;
+                            let grant = grant(&request, next);
+                            live = Some(grant.clone());
+                            Ok(AcquireOutcome::Granted { grant, replayed: false })
+                        }
+                    };
+                    bench.act(|queue, now, out| {
+                        queue.outcome((&request.session_id, &request.request_id), outcome, now, now, out);
+                    });
+                },
+                5 => if let Some(grant) = live.take() {
+                    bench.act(|queue, now, out| queue.freed(grant.token, now, out));
+                },
+                6 => {
+                    bench.now += ms(200);
+                    bench.act(Queue::tick);
+                }
+                7 => bench.act(|queue, now, out| queue.session_ended(&session(&format!("s{who}")), now, out)),
+                _ => if let Some((_, gone)) = gone.get(who as usize) {
+                    gone.set(true);
+                },
+            }
+            for request in std::mem::take(&mut bench.seen.undone) {
+                if live.as_ref().is_some_and(|grant| grant.token == request.token) {
+                    live = None;
+                    bench.act(|queue, now, out| queue.freed(request.token, now, out));
+                }
+            }
+            prop_assert!(bench.seen.attempts.len() <= 1);
+            answered.extend(bench.told().into_iter().map(|(n, _)| n));
+        }
+        // The end: whoever holds lets go at once, until nobody is left.
+        for _ in 0..2_000 {
+            if let Some(request) = bench.seen.attempts.pop() {
+                next += 1;
+                let outcome = match &live {
+                    Some(holder) => Ok(AcquireOutcome::HeldByOther(HeldByOther { holder: holder.clone(), is_self: false })),
+                    None => Ok(AcquireOutcome::Granted { grant: grant(&request, next), replayed: false }),
+                };
+                let freed = match &outcome {
+                    Ok(AcquireOutcome::Granted { grant, .. }) => grant.token,
+                    _ => live.take().map(|grant| grant.token).unwrap(),
+                };
+                bench.act(|queue, now, out| {
+                    queue.outcome((&request.session_id, &request.request_id), outcome, now, now, out);
+                });
+                bench.act(|queue, now, out| queue.freed(freed, now, out));
+            } else if bench.queue.is_idle(bench.now) {
+                break;
+            } else {
+                let due = bench.queue.next_tick().expect("who waits is looked at again");
+                prop_assert!(due <= bench.now + SAFETY);
+                bench.now = bench.now.max(due);
+                bench.act(Queue::tick);
+            }
+            bench.seen.undone.clear();
+            answered.extend(bench.told().into_iter().map(|(n, _)| n));
+        }
+        prop_assert!(bench.queue.is_idle(bench.now));
+        prop_assert!(bench.seen.waiting.values().all(|count| *count == 0), "{:?}", bench.seen.waiting);
+        answered.sort_unstable();
+        let once: std::collections::BTreeSet<_> = answered.iter().copied().collect();
+        prop_assert_eq!(once.len(), answered.len(), "somebody was told twice");
+        for (n, gone) in &gone {
+            prop_assert!(gone.get() || once.contains(n), "{} was never told", n);
+        }
+    }
+}
