@@ -362,10 +362,12 @@ DECLARE
     v_seen lock_ask;
     v_updated jsonb;
     v_granted jsonb;
+    v_known bigint;
 BEGIN
     PERFORM lock_begin(p_within_ms, p_expect_us, p_lineage);
     PERFORM 1 FROM lock_session WHERE session_id = ANY (p_sessions) ORDER BY session_id FOR KEY SHARE;
     PERFORM 1 FROM lock_grant WHERE lock_key = ANY (p_keys) ORDER BY lock_key FOR UPDATE;
+    GET DIAGNOSTICS v_known = ROW_COUNT;
     -- From here on later statements see whatever the previous holders did.
     v_now := lock_now();
     SELECT greatest(token_floor, lock_last()) INTO v_last FROM lock_lineage WHERE id = 1;
@@ -438,6 +440,15 @@ BEGIN
                 RETURNING g.lock_key, g.token
             )
             SELECT v_updated || coalesce(jsonb_object_agg(lock_key, token), '{}') INTO v_granted FROM minted;
+            IF v_known < (SELECT count(*) FROM unnest(v_asks) a WHERE a.nth = 1) THEN
+                -- A key that had no row may have got one from another transaction, which is not locked here yet. Where it is
+                -- free again already, everything is begun anew.
+                PERFORM 1 FROM lock_grant WHERE lock_key = ANY (p_keys) ORDER BY lock_key FOR UPDATE;
+                IF EXISTS (SELECT 1 FROM unnest(v_asks) a JOIN lock_grant g ON g.lock_key = a.lock_key
+                           WHERE a.nth = v_nth AND a.verdict IS NULL AND g.session_id IS NULL) THEN
+                    RAISE EXCEPTION 'a key was granted and freed meanwhile' USING ERRCODE = 'DL001';
+                END IF;
+            END IF;
             v_facts := v_facts || ARRAY(
                 SELECT ROW('GRANTED', a.lock_key, a.session_id, (v_granted ->> a.lock_key)::bigint, a.owner, NULL)::lock_fact
                 FROM unnest(v_asks) a
