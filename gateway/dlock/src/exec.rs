@@ -60,11 +60,13 @@ pub struct Args {
 /// The margin used where none is configured: a quarter of the TTL up to this, because a command needs time to be ended.
 const MARGIN_MAX: Duration = Duration::from_secs(3);
 
+/// How long to wait for the end of the session, once the lock is given back.
+const CLOSE_WITHIN: Duration = Duration::from_millis(500);
+
 /// How often a group that was told to end is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long to look for the rest of a group after SIGKILL. Only processes that the kernel cannot end, and zombies
-/// nobody reaps, are left by then, and neither does anything.
+/// How long to look for the rest of a group after SIGKILL. Only processes that the kernel cannot end are left by then.
 const REAP_MAX: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> crate::Outcome {
@@ -138,8 +140,8 @@ async fn exec(args: Args) -> crate::Outcome {
         Ok(()) | Err(LockError::Lost(_)) => {}
         Err(error) => eprintln!("dlock: {key} was not given back and will expire: {error}"),
     }
-    // An unanswered close leaves a session that expires by itself.
-    drop(client.close().await);
+    // A close that is not answered soon leaves a session that expires by itself; the caller waits for its exit code.
+    drop(tokio::time::timeout(CLOSE_WITHIN, client.close()).await);
     outcome
 }
 
@@ -207,7 +209,7 @@ async fn guarded(
 /// The command has ended. Whatever it left in its group would go on without the lock: it is ended first, and a loss
 /// meanwhile makes that quicker.
 async fn left_behind(group: Pid, held: &HeldLock, grace: Duration, key: &LockKey, status: ExitStatus) -> u8 {
-    if killpg(group, None).is_ok() {
+    if somebody_runs(group) {
         eprintln!("dlock: the command left processes behind in its group; they are ended before {key} is given back");
         let left = held.remaining();
         end_group(group, None, grace.min(left)).await;
@@ -222,11 +224,10 @@ async fn end_group(group: Pid, mut child: Option<&mut Child>, grace: Duration) {
     send(group, Signal::SIGCONT);
     let gone = async |child: &mut Option<&mut Child>| {
         loop {
-            // The leader counts as a member of its group until it is reaped.
             if let Some(child) = child {
                 drop(child.try_wait());
             }
-            if killpg(group, None) == Err(Errno::ESRCH) {
+            if !somebody_runs(group) {
                 return;
             }
             tokio::time::sleep(LOOK).await;
@@ -237,6 +238,27 @@ async fn end_group(group: Pid, mut child: Option<&mut Child>, grace: Duration) {
     }
     send(group, Signal::SIGKILL);
     drop(tokio::time::timeout(REAP_MAX, gone(&mut child)).await);
+}
+
+/// Whether a process of the group can still do anything. One that has ended and that nobody has reaped cannot, and may
+/// stay for ever where the container's first process reaps nobody.
+fn somebody_runs(group: Pid) -> bool {
+    if killpg(group, None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    let Ok(processes) = std::fs::read_dir("/proc") else {
+        return true;
+    };
+    processes.flatten().any(|process| {
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; state, parent and group follow its end.
+        let Some((_, rest)) = stat.rsplit_once(')') else {
+            return false;
+        };
+        let mut fields = rest.split_ascii_whitespace();
+        let (state, member) = (fields.next(), fields.nth(1));
+        member.and_then(|member| member.parse().ok()) == Some(group.as_raw()) && !matches!(state, Some("Z" | "X"))
+    })
 }
 
 fn send(group: Pid, signal: Signal) {

@@ -16,6 +16,7 @@ mod healthcheck;
 mod lineage;
 mod lock;
 mod lock_server;
+mod migrate;
 mod output;
 mod payment_resource;
 mod payout;
@@ -83,6 +84,8 @@ enum Command {
     /// The identity of the lock store's history: look at it, raise the token floor, dismiss a doubt.
     Lineage(lineage::Args),
 
+    /// Bring stores to the schema of this binary, without serving.
+    Migrate(migrate::Args),
     /// Ask a component whether it is ready: exit code 0 or 1, for container health checks.
     Healthcheck(healthcheck::Args),
     /// What this binary is: version, commit, features.
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Exec(args) => exec::run(args),
         Command::Payout(args) => payout::run(args),
         Command::Lineage(args) => lineage::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Healthcheck(args) => healthcheck::run(args),
         Command::Version(args) => version::run(&args),
     };

@@ -1023,6 +1023,37 @@ async fn readiness_and_metrics_are_there_from_the_start() {
 }
 
 #[actix_web::test]
+async fn a_store_in_doubt_grants_nothing_until_an_operator_has_decided() {
+    let server = Server::start().await;
+    let session = server.session().await;
+    let before = server.acquire("k", json!({"session_id": session})).await.is(200);
+    server.release("k", &session, token(&before)).await.is(200);
+    let dir = server.stop().await;
+    let server = Server::in_dir(dir, &[("lock.store.lineage", "another-store")]).await;
+    let refused = server.acquire("k", json!({"session_id": session})).await;
+    assert!(refused.retry_after);
+    refused.refused(503, "TOKEN_REGRESSION");
+    let ready = server.get("/readyz").await.refused(503, "BACKEND_UNAVAILABLE");
+    assert!(ready["failed"]["lineage"].is_string(), "{ready}");
+    assert_eq!(server.get("/v1/lineage").await.is(200)["state"], "REGRESSED");
+    let floor = token(&before) + 1_000;
+    let body = json!({"floor": floor, "reason": "the backup is older than the last grant"}).to_string();
+    let operator = [("X-Operator", "ann")];
+    let set = server
+        .raw("POST", "/v1/lineage/floor", &operator, Some(&body))
+        .await
+        .is(200);
+    assert_eq!(set["state"], "OK");
+    let grant = server.acquire("k", json!({"session_id": session})).await.is(200);
+    assert!(token(&grant) > floor);
+    server.get("/readyz").await.is(200);
+    assert_eq!(
+        server.metric("lock_acquire_total{outcome=\"token_regression\"}").await,
+        Some(1.0)
+    );
+}
+
+#[actix_web::test]
 async fn a_second_process_on_the_store_file_is_refused() {
     let server = Server::start().await;
     let url = format!("sqlite:{}", common::store(server.dir.path()).display());

@@ -21,4 +21,4 @@ mod run;
 pub use config::{Config, RunError};
 pub use document::openapi;
 pub use routes::{PaymentResource, configure};
-pub use run::{run, run_and_tell};
+pub use run::{migrate, run, run_and_tell};

@@ -23,6 +23,16 @@ pub(crate) const VERIFY_WITHIN: Duration = Duration::from_secs(60);
 const FENCE_OFF: &str =
     "FENCE POINT (a) IS OFF (payment.fencing.enabled=false): stale workers write here and money is lost";
 
+/// Opens the store, which brings it to this build's schema, and closes it again.
+///
+/// # Errors
+/// [`RunError`].
+pub async fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
+    let config = Config::from_settings(settings)?;
+    SqlitePayments::open(&config.directory, config.fencing, host).await?;
+    Ok(())
+}
+
 /// Runs the payment resource until it is told to stop.
 ///
 /// # Errors

@@ -54,10 +54,7 @@ impl Config {
             name,
             reason: reason.to_owned(),
         };
-        let store = settings.text("rail.store.url").unwrap_or_default();
-        let directory = store
-            .strip_prefix("sqlite:")
-            .ok_or_else(|| wrong("rail.store.url", "only sqlite:DIRECTORY is served"))?;
+        let directory = directory(settings)?;
         let rail_url = settings
             .text("rail.url")
             .ok_or_else(|| wrong("rail.url", "is required (--rail URL)"))?;
@@ -69,7 +66,7 @@ impl Config {
         #[cfg(not(feature = "lab"))]
         let fencing = Fencing::Enforced;
         Ok(Self {
-            directory: PathBuf::from(directory),
+            directory,
             rail_url: rail_url.trim_end_matches('/').to_owned(),
             read_timeout: settings.duration("rail.read-timeout"),
             visibility_horizon: settings.duration("rail.visibility-horizon"),
@@ -102,4 +99,14 @@ impl Config {
     pub fn lookup_route_timeout(&self) -> Duration {
         self.lookup_timeout() + self.store_timeout * 2 + self.request_timeout
     }
+}
+
+/// paydb's directory, as `rail.store.url` names it.
+pub(crate) fn directory(settings: &Settings) -> Result<PathBuf, RunError> {
+    let store = settings.text("rail.store.url").unwrap_or_default();
+    let directory = store.strip_prefix("sqlite:").ok_or_else(|| RunError::Setting {
+        name: "rail.store.url",
+        reason: "only sqlite:DIRECTORY is served".to_owned(),
+    })?;
+    Ok(PathBuf::from(directory))
 }

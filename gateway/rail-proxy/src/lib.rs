@@ -146,6 +146,16 @@ pub fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, RunError>
     Ok(Assembled { gateway, state })
 }
 
+/// Opens the rail's file of paydb, which brings it to this build's schema, and closes it again.
+///
+/// # Errors
+/// [`RunError`]: a store of another kind, or one that cannot be opened.
+pub fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
+    let directory = config::directory(settings)?;
+    let options = SqliteRailStoreOptions::directory(&directory, rail_store::Fencing::Enforced);
+    SqliteRailStore::open(options, host).map(drop).map_err(RunError::Store)
+}
+
 /// The process: serves on `listen` until SIGTERM, then drains: requests in flight and submissions under way are ended.
 ///
 /// # Errors
