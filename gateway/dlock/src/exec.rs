@@ -16,10 +16,10 @@ use crate::exit::{CANNOT_RUN, Failure, INTERNAL, LOST, NOT_FOUND, OK, SIGNALLED}
 use lock_api::{LockError, LockKey, LockLost, Owner};
 use lock_client::{ClientOptions, HeldLock, LockClient};
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -187,6 +187,23 @@ async fn guarded(
     let Some(group) = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw) else {
         return Err(Failure::new(INTERNAL, "the command has no process id"));
     };
+    let terminal = Terminal::lend(group);
+    let code = watch(&mut child, group, key, held, grace, signals).await;
+    if let Some(terminal) = terminal {
+        terminal.take_back();
+    }
+    code
+}
+
+/// Waits for the end of the command, whichever way it comes.
+async fn watch(
+    child: &mut Child,
+    group: Pid,
+    key: &LockKey,
+    held: &HeldLock,
+    grace: Duration,
+    signals: &mut Signals,
+) -> crate::Outcome {
     let lost = held.lost();
     tokio::pin!(lost);
     loop {
@@ -194,7 +211,7 @@ async fn guarded(
             biased;
             lost = &mut lost => {
                 let code = lost_code(key, &lost);
-                end_group(group, Some(&mut child), grace).await;
+                end_group(group, Some(child), grace).await;
                 return Ok(code);
             }
             status = child.wait() => {
@@ -202,6 +219,33 @@ async fn guarded(
                 return Ok(left_behind(group, held, grace, key, status).await);
             }
             signal = signals.next() => send(group, signal),
+        }
+    }
+}
+
+/// The terminal on standard input, lent to the command's group: a group in the background is stopped when it reads.
+struct Terminal {
+    ours: Pid,
+}
+
+impl Terminal {
+    /// Lends it, where there is one and it is ours to lend.
+    fn lend(group: Pid) -> Option<Self> {
+        let (stdin, ours) = (std::io::stdin(), getpgrp());
+        if !stdin.is_terminal() || tcgetpgrp(&stdin) != Ok(ours) {
+            return None;
+        }
+        // Taken back from the background, which would stop us if the signal were not blocked.
+        SigSet::from(Signal::SIGTTOU).thread_block().ok()?;
+        tcsetpgrp(&stdin, group).ok()?;
+        // It may have read too early and been stopped for it.
+        send(group, Signal::SIGCONT);
+        Some(Self { ours })
+    }
+
+    fn take_back(self) {
+        if let Err(error) = tcsetpgrp(std::io::stdin(), self.ours) {
+            eprintln!("dlock: the terminal could not be taken back: {error}");
         }
     }
 }

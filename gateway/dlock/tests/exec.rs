@@ -345,3 +345,30 @@ fn a_command_longer_than_the_ttl_keeps_its_lock() {
     assert_eq!(wait(&mut child).code(), Some(0));
     assert_eq!(lab.state("k"), "FREE");
 }
+
+#[test]
+fn a_terminal_is_lent_to_the_command() {
+    let lab = Lab::new();
+    // `script` gives a terminal; the command reads a line from it, and so does the shell afterwards.
+    let inner = format!(
+        "{} exec k -- sh -c 'read line; echo command got $line'; read line; echo shell got $line",
+        common::binary().display()
+    );
+    let mut child = std::process::Command::new("script")
+        .args(["--quiet", "--return", "--command", &inner, "/dev/null"])
+        .env("DLOCK_LOCK_SERVER", lab.server.url())
+        .env("SHELL", "/bin/sh")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"one\ntwo\n").unwrap();
+    wait(&mut child);
+    drop(stdin);
+    let said = stdout(&child.wait_with_output().unwrap());
+    assert!(
+        said.contains("command got one") && said.contains("shell got two"),
+        "{said}"
+    );
+}

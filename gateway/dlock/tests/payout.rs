@@ -237,10 +237,8 @@ fn payouts_are_listed_shown_and_settled_by_hand() {
     let (account, payout) = ("A", "p1");
     actix_rt::System::new().block_on(async {
         let caller = Caller::new(client(&ClientOptions::default()), stack.stub.url(), PATIENCE);
-        let trace = TraceContext::root(&Host::system().random);
         let rule = serde_json::json!({ "rules": [{ "client_reference": payout, "fault": "timeout_not_executed" }] });
         put(&caller, &rule).await;
-        drop(trace);
         let worker = Worker::new(&stack);
         worker.account(account).await;
         worker.payout(payout, account).await;

@@ -589,6 +589,19 @@ async fn watch_lock_tells_a_snapshot_then_every_event_and_resumes() {
     server.stop().await;
 }
 
+/// A client's last id can be above all that a restored store has. Such a watch was told its snapshot and then nothing.
+#[actix_web::test]
+async fn a_watch_resumed_from_the_future_is_not_deaf() {
+    let server = Server::start().await;
+    let session = server.session().await;
+    let mut watch = Watch::open(&server, "k", Some(99_999_999)).await;
+    let (name, id, _) = watch.next().await;
+    assert_eq!((name.as_str(), id < 99_999_999), ("snapshot", true));
+    server.acquire("k", json!({"session_id": session})).await.is(200);
+    assert_eq!(watch.next().await.0, "GRANTED");
+    server.stop().await;
+}
+
 #[actix_web::test]
 async fn a_watch_that_is_read_late_misses_nothing() {
     let server = Server::start().await;

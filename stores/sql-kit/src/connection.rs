@@ -32,30 +32,45 @@ pub(crate) fn make_directory(location: &Location) -> Result<(), SqlError> {
     }
 }
 
-/// Takes the lock that keeps a second process away from the file. Held as long as the returned file lives; the
-/// operating system frees it when the process ends in whatever way.
-pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<File>, SqlError> {
+/// What keeps a second process away while it lives. The operating system frees it when the process ends in whatever way.
+pub(crate) struct Exclusive {
+    /// The name, so that a file that was moved away is not made anew beside its owner.
+    _name: File,
+    /// The file itself, whatever other name leads to it (a link). A lock by `flock` does not meet SQLite's own by `fcntl`.
+    /// Closed after SQLite's connection, because closing any descriptor of a file frees the process's locks by `fcntl`.
+    _file: File,
+}
+
+/// Takes the locks that keep a second process away from the file.
+pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<Exclusive>, SqlError> {
     let Location::File(path) = location else {
         return Ok(None);
     };
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let name = Path::new(&name);
+    Ok(Some(Exclusive {
+        _name: lock_one(path, Path::new(&name))?,
+        _file: lock_one(path, path)?,
+    }))
+}
+
+fn lock_one(path: &Path, held: &Path) -> Result<File, SqlError> {
     let refuse = |why: String| SqlError::Unavailable(format!("{}: {why}", path.display()));
-    let lock = File::options()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .open(name)
-        .map_err(|error| refuse(format!("cannot open {}: {error}", name.display())))?;
+    let open = |write: bool| {
+        let mut options = File::options();
+        options.read(true).write(write).create(write).truncate(false).open(held)
+    };
+    // What may only be read can be locked all the same; that it cannot be written is said where it is opened.
+    let lock = open(true)
+        .or_else(|error| open(false).map_err(|_| error))
+        .map_err(|error| refuse(format!("cannot open {}: {error}", held.display())))?;
     match lock.try_lock() {
-        Ok(()) => Ok(Some(lock)),
+        Ok(()) => Ok(lock),
         Err(std::fs::TryLockError::WouldBlock) => Err(refuse(format!(
             "in use by another process, which holds {}; one process at a time may have this file open",
-            name.display()
+            held.display()
         ))),
-        Err(std::fs::TryLockError::Error(error)) => Err(refuse(format!("cannot lock {}: {error}", name.display()))),
+        Err(std::fs::TryLockError::Error(error)) => Err(refuse(format!("cannot lock {}: {error}", held.display()))),
     }
 }
 

@@ -55,7 +55,7 @@ pub struct SqliteOptions {
     pub migrations: &'static [Migration],
     /// Files that are read beside it.
     pub attach: Vec<Attach>,
-    /// Only one process may have it open: a second one is refused at once (a lock on `<file>.lock`).
+    /// Only one process may have it open: a second one is refused at once (locks on the file itself and on `<file>.lock`).
     pub exclusive: bool,
     /// The most jobs that share one commit.
     pub batch_max: usize,

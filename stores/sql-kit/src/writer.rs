@@ -1,12 +1,11 @@
 //! The writer: takes what is queued, runs each job in a savepoint of one transaction, commits once, answers all.
 
-use crate::connection::{Opened, file_name, open_writer};
+use crate::connection::{Exclusive, Opened, file_name, open_writer};
 use crate::error::{Fault, commit_failed, fault, undone};
 use crate::sqlite::Shared;
 use crate::{BatchEnd, Location, SqlError, SqliteOptions};
 use rusqlite::Connection;
 use std::collections::VecDeque;
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -109,7 +108,7 @@ pub(crate) struct Writer {
     /// None after the connection broke, until the next batch opens a new one.
     opened: Option<Opened>,
     /// Dropped after the connection.
-    _lock: Option<File>,
+    _lock: Option<Exclusive>,
     options: SqliteOptions,
     file: String,
     shared: Arc<Shared>,
@@ -119,7 +118,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(
         opened: Opened,
-        lock: Option<File>,
+        lock: Option<Exclusive>,
         options: SqliteOptions,
         shared: Arc<Shared>,
         orders: Receiver<Order>,

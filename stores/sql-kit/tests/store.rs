@@ -204,6 +204,42 @@ async fn a_job_that_began_and_is_not_answered_in_time_is_unknown() {
     assert_eq!((all(&sqlite).await, sent.load(Ordering::SeqCst)), (vec![1], 1));
 }
 
+/// Two lock servers once had one file under two names, and granted the same key twice with the same token.
+#[tokio::test]
+async fn a_second_user_of_an_exclusive_file_is_refused_under_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = file(&dir);
+    options.exclusive = true;
+    let Location::File(path) = options.location.clone() else {
+        unreachable!()
+    };
+    let first = Sqlite::open(options.clone(), &Host::system()).unwrap();
+    let (hard, soft) = (dir.path().join("hard.db"), dir.path().join("soft.db"));
+    std::fs::hard_link(&path, &hard).unwrap();
+    std::os::unix::fs::symlink(&path, &soft).unwrap();
+    let refused = |location: &std::path::Path| {
+        let mut other = options.clone();
+        other.location = Location::File(location.to_owned());
+        match Sqlite::open(other, &Host::system()) {
+            Err(SqlError::Unavailable(why)) => why,
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("{} was let in", location.display()),
+        }
+    };
+    for other in [&hard, &soft] {
+        let why = refused(other);
+        assert!(
+            why.contains("another process") && why.contains(other.file_name().unwrap().to_str().unwrap()),
+            "{why}"
+        );
+    }
+    // Without the name's lock the file's own still stands, and the other way round.
+    std::fs::remove_file(format!("{}.lock", path.display())).unwrap();
+    assert!(refused(&path).contains("another process"));
+    first.close().await;
+    Sqlite::open(options.clone(), &Host::system()).unwrap().close().await;
+}
+
 #[tokio::test]
 async fn a_second_user_of_an_exclusive_file_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -56,10 +56,9 @@ pub(crate) async fn watch_lock(
         .subscribe(key.clone(), &trace.0)
         .await
         .map_err(render::refusal)?;
-    let from = match resumed {
-        Some(seq) => seq,
-        None => server.service.last_event().await.map_err(render::refusal)?,
-    };
+    let last = server.service.last_event().await.map_err(render::refusal)?;
+    // An id from before the store was restored can be above all that is there: such a watch would be deaf for ever.
+    let from = resumed.map_or(last, |seq| seq.min(last));
     let (state, waiters) = server
         .service
         .inspect(key.clone(), &trace.0)

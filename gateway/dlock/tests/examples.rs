@@ -1,0 +1,117 @@
+//! Every example is run as its words say.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Lab, binary, code, stderr, stdout, wait};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+fn examples() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+}
+
+/// A shell that finds the binary under test first.
+fn shell(lab: &Lab, script: &str) -> Command {
+    let path = format!(
+        "{}:{}",
+        binary().parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut command = Command::new("sh");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DLOCK_")) {
+        command.env_remove(name);
+    }
+    command
+        .arg(examples().join(script))
+        .env("PATH", path)
+        .env("DLOCK_LOCK_SERVER", lab.server.url())
+        .env("USER", "tester")
+        .stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn no_example_is_without_a_test() {
+    let found: BTreeSet<_> = std::fs::read_dir(examples())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let tested = ["README.md", "cron-job.sh", "quick-start.sh", "sdk.rs"];
+    assert_eq!(found, tested.map(str::to_owned).into());
+}
+
+#[test]
+fn the_cron_job_runs_on_one_machine_at_a_time() {
+    let lab = Lab::new();
+    let reports = lab.dir.path().join("reports");
+    let mut machines: Vec<_> = (0..4)
+        .map(|_| {
+            shell(&lab, "cron-job.sh")
+                .env("REPORT_DIR", &reports)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let (mut done, mut passed) = (0, 0);
+    for machine in &mut machines {
+        assert_eq!(wait(machine).code(), Some(0));
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut machine.stdout.take().unwrap(), &mut said).unwrap();
+        done += u32::from(said.contains("is done"));
+        passed += u32::from(said.contains("another machine is at it"));
+    }
+    assert!(done >= 1 && done + passed == 4, "{done} done, {passed} passed");
+    let written = std::fs::read_dir(&reports).unwrap().count();
+    assert_eq!(written, usize::try_from(done).unwrap(), "one report under each token");
+    // Held elsewhere: nothing is written, and cron sends no mail about an error.
+    lab.json(&["lock", "acquire", "jobs/nightly-report", "--ttl", "60s"]);
+    let refused = shell(&lab, "cron-job.sh").env("REPORT_DIR", &reports).output().unwrap();
+    assert_eq!(code(&refused), 0, "{}", stderr(&refused));
+    assert!(stdout(&refused).contains("another machine is at it"));
+    assert_eq!(std::fs::read_dir(&reports).unwrap().count(), written);
+}
+
+#[test]
+fn the_quick_start_says_what_happens() {
+    let lab = Lab::new();
+    let ran = shell(&lab, "quick-start.sh").output().unwrap();
+    assert_eq!(code(&ran), 0, "{}{}", stdout(&ran), stderr(&ran));
+    let said = stdout(&ran);
+    for line in [
+        "held under token 1",
+        "somebody else is answered HELD_BY_OTHER",
+        "renewed",
+        "the next one holds it under token 2",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+    assert!(lab.json(&["session", "list"])["items"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn the_sdk_example_sends_each_invoice_under_its_token() {
+    let lab = Lab::new();
+    let ran = Command::new(env!("CARGO"))
+        .args([
+            "run",
+            "--quiet",
+            "--offline",
+            "--package",
+            "lock-client",
+            "--example",
+            "sdk",
+        ])
+        .current_dir(examples())
+        .env("DLOCK_LOCK_SERVER", lab.server.url())
+        .output()
+        .unwrap();
+    assert_eq!(code(&ran), 0, "{}", stderr(&ran));
+    assert_eq!(
+        stdout(&ran),
+        "sent INV-1 under token 1\nsent INV-2 under token 1\nsent INV-3 under token 1\nsent INV-4 under token 2\nand 1 more\n"
+    );
+    assert_eq!(lab.state("invoices/2026-11"), "FREE");
+}
