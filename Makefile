@@ -4,6 +4,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+# A recipe is one script, so that what it set up it also takes down.
+.ONESHELL:
 
 CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
@@ -25,7 +27,15 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets
 
 .PHONY: test
-test: verify unit doctest demo readme ## Everything: format, lints, docs, tests, the demo, the README's commands
+test: verify images unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+
+.PHONY: images
+images: ## Make sure of the images that tests start: what exists is used, else pulled, else built offline
+ifeq ($(CI),true)
+	scripts/test-images
+else
+	scripts/test-images || echo "*** without Docker the tests on PostgreSQL are skipped ***"
+endif
 
 .PHONY: verify
 verify: format lint docs ## Format, lints and documentation; writes nothing
@@ -43,11 +53,13 @@ docs: ## Does the documentation build without a warning?
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
 .PHONY: unit
-unit: ## All tests of all packages
+unit: ## All tests of all packages; PostgreSQL is started in a container, or named by DLOCK_TEST_PG_URL
 ifeq ($(NEXTEST),yes)
+	trap 'scripts/test-servers stop' EXIT
 	$(CARGO) nextest run --workspace --no-fail-fast
 else
 	@echo "cargo-nextest is not installed: running the same tests with cargo test, one test binary after the other"
+	trap 'scripts/test-servers stop' EXIT
 	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests --examples
 endif
 
