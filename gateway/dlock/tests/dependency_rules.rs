@@ -92,7 +92,7 @@ fn the_inventory_is_complete() {
             "http-client",
             "gateway-kit",
         ])
-        .chain(["rail-stub", "dlock", "harness"])
+        .chain(["rail-stub", "dlock", "harness", "test-servers"])
         .map(str::to_owned)
         .collect();
     let found: BTreeSet<String> = edges.ours.keys().cloned().collect();
@@ -261,6 +261,17 @@ fn every_rule_holds() {
         above.is_empty(),
         format!("nothing but dlock depends on harness {above:?}"),
         "no product path runs through the laboratory",
+    );
+    let above: Vec<_> = edges
+        .ours
+        .iter()
+        .filter(|(_, to)| to.contains("test-servers"))
+        .map(|(name, _)| name)
+        .collect();
+    rule(
+        above.is_empty() && edges.of("test-servers").is_empty(),
+        format!("test-servers is for tests alone {above:?} and knows no package of ours"),
+        "what starts containers has no place in a product",
     );
     let binaries: Vec<_> = edges
         .ours

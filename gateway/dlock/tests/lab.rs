@@ -2,6 +2,7 @@
 
 #![cfg(feature = "lab")]
 #![allow(clippy::disallowed_methods, reason = "a test of processes waits in real time")]
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
