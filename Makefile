@@ -27,7 +27,7 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets
 
 .PHONY: test
-test: verify images unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+test: verify images production unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
 
 .PHONY: images
 images: ## Make sure of the images that tests start: what exists is used, else pulled, else built offline
@@ -51,6 +51,10 @@ lint: ## Clippy, warnings are errors
 .PHONY: docs
 docs: ## Does the documentation build without a warning?
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+.PHONY: production
+production: ## The binary without the lab; a test then shows that it knows no switch for a fence
+	$(CARGO) build --package dlock --bin dlock --no-default-features --target-dir "$${CARGO_TARGET_DIR:-target}/production"
 
 .PHONY: unit
 unit: ## All tests of all packages; PostgreSQL is started in a container, or named by DLOCK_TEST_PG_URL
