@@ -6,7 +6,22 @@ use host_kit::Random;
 use payment_store::{PaymentStore, PayoutState, Resolution, Step, StepOutcome};
 
 const RUNS: u64 = 24;
+/// A walk that has not met everything by then goes on: what is rare may be late, but not absent.
+const RUNS_MAX: u64 = 20 * RUNS;
 const STEPS: u32 = 70;
+
+/// What a walk has to have met.
+const WANTED: [&str; 9] = [
+    "claim: done",
+    "post: done",
+    "fail: done",
+    "ambiguous: done",
+    "resolve_posted: done",
+    "resolve_failed: done",
+    "post: replayed",
+    "claim: refused",
+    "post: refused",
+];
 
 fn below(random: &Random, bound: u64) -> u64 {
     random.below(bound)
@@ -15,7 +30,7 @@ fn below(random: &Random, bound: u64) -> u64 {
 /// What the rail may say next of a payout: outcomes only move towards knowledge, ACKED and DECLINED are final.
 fn rail_moves(random: &Random, now: Option<&'static str>) -> Option<&'static str> {
     let next: &[Option<&'static str>] = match now {
-        None => &[None, Some("TIMEOUT"), Some("ACKED"), Some("DECLINED")],
+        None => &[None, Some("TIMEOUT"), Some("TIMEOUT"), Some("ACKED"), Some("DECLINED")],
         Some("TIMEOUT") => &[Some("TIMEOUT"), Some("ACKED"), Some("DECLINED"), Some("NOT_RECEIVED")],
         Some(_) => return now,
     };
@@ -31,7 +46,10 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
     println!("seed {seed} (DLOCK_SEED={seed} repeats this)");
     let random = Random::seeded(seed);
     let mut seen = std::collections::BTreeMap::<String, u32>::new();
-    for run in 0..RUNS {
+    for run in 0..RUNS_MAX {
+        if run >= RUNS && WANTED.iter().all(|wanted| seen.contains_key(*wanted)) {
+            break;
+        }
         let b = Bench::new().await;
         b.account("A", 1_000).await;
         let payouts = ["P", "Q", "R"];
@@ -148,18 +166,8 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
         assert_eq!(b.violations().await, Vec::<String>::new());
     }
     println!("{seen:?}");
-    // The walk must have been worth something: each of these happened.
-    for wanted in [
-        "claim: done",
-        "post: done",
-        "fail: done",
-        "ambiguous: done",
-        "resolve_posted: done",
-        "resolve_failed: done",
-        "post: replayed",
-        "claim: refused",
-        "post: refused",
-    ] {
+    // The walk must have been worth something.
+    for wanted in WANTED {
         assert!(seen.contains_key(wanted), "{wanted} never happened: {seen:?}");
     }
 }
