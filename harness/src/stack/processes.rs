@@ -557,10 +557,8 @@ impl Stack for ProcessStack {
             components.retain(|name| !workers.contains(name));
             for group in [workers, components] {
                 for name in &group {
-                    if !self.state(name)?.ended() {
-                        self.hurt(name, Hurt::Terminate)?;
-                        self.hurt(name, Hurt::Resume)?;
-                    }
+                    self.hurt_unless_ended(name, Hurt::Terminate)?;
+                    self.hurt_unless_ended(name, Hurt::Resume)?;
                 }
                 let host = &self.lab.host;
                 let ended = eventually(host, "children ended", DRAIN_WITHIN, async || {
@@ -574,9 +572,7 @@ impl Stack for ProcessStack {
                 if let Err(error) = ended.await {
                     tracing::warn!(event = "drain_too_slow", %error);
                     for name in &group {
-                        if !self.state(name)?.ended() {
-                            self.hurt(name, Hurt::Kill)?;
-                        }
+                        self.hurt_unless_ended(name, Hurt::Kill)?;
                     }
                 }
             }
@@ -586,6 +582,14 @@ impl Stack for ProcessStack {
 }
 
 impl ProcessStack {
+    /// Signals a child that may end at any moment: a drained one is gone within a millisecond, between two signals.
+    fn hurt_unless_ended(&self, name: &str, hurt: Hurt) -> Result<(), RunError> {
+        match self.hurt(name, hurt) {
+            Err(_) if self.state(name)?.ended() => Ok(()),
+            result => result,
+        }
+    }
+
     fn forget(&self, name: &str) -> Result<(), RunError> {
         let pid = self.pid(name)?;
         self.lab.reaper.borrow_mut().forget(pid);
