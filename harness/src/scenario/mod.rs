@@ -409,10 +409,8 @@ impl<'a> Cx<'a> {
     async fn end_workers(&self) -> Result<(), RunError> {
         let workers = self.stack.workers();
         for worker in &workers {
-            if !self.stack.state(worker)?.ended() {
-                self.stack.hurt(worker, Hurt::Terminate)?;
-                self.stack.hurt(worker, Hurt::Resume)?;
-            }
+            self.stack.hurt_unless_ended(worker, Hurt::Terminate)?;
+            self.stack.hurt_unless_ended(worker, Hurt::Resume)?;
         }
         for worker in &workers {
             await_node(self.stack, worker, "ended", SETTLE_WITHIN, NodeState::ended).await?;

@@ -266,6 +266,18 @@ pub trait Stack {
     /// # Errors
     /// When there is no such node or it has ended.
     fn hurt(&self, node: &str, hurt: Hurt) -> Result<(), RunError>;
+
+    /// As [`Stack::hurt`], for a node that may end at any moment: a drained one is gone within a millisecond, between two
+    /// signals.
+    ///
+    /// # Errors
+    /// As [`Stack::hurt`], unless the node has ended.
+    fn hurt_unless_ended(&self, node: &str, hurt: Hurt) -> Result<(), RunError> {
+        match self.hurt(node, hurt) {
+            Err(_) if self.state(node)?.ended() => Ok(()),
+            result => result,
+        }
+    }
     /// What the node is now.
     ///
     /// # Errors

@@ -582,14 +582,6 @@ impl Stack for ProcessStack {
 }
 
 impl ProcessStack {
-    /// Signals a child that may end at any moment: a drained one is gone within a millisecond, between two signals.
-    fn hurt_unless_ended(&self, name: &str, hurt: Hurt) -> Result<(), RunError> {
-        match self.hurt(name, hurt) {
-            Err(_) if self.state(name)?.ended() => Ok(()),
-            result => result,
-        }
-    }
-
     fn forget(&self, name: &str) -> Result<(), RunError> {
         let pid = self.pid(name)?;
         self.lab.reaper.borrow_mut().forget(pid);
