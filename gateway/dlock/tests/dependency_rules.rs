@@ -87,6 +87,8 @@ fn the_inventory_is_complete() {
             "lock-api",
             "host-kit",
             "sql-kit",
+            "pg-kit",
+            "pay-schema",
             "actor-kit",
             "http-contract",
             "http-client",
@@ -144,7 +146,7 @@ fn every_rule_holds() {
         let stores: Vec<_> = edges
             .closure(package)
             .into_iter()
-            .filter(|to| to.ends_with("-store") || to == "sql-kit")
+            .filter(|to| to.ends_with("-store") || to == "sql-kit" || to == "pg-kit")
             .collect();
         rule(
             stores.is_empty(),
@@ -242,7 +244,8 @@ fn every_rule_holds() {
         ("http-contract", "both sides of a call share it, so it may know neither"),
         ("actor-kit", "every core stands on it"),
         ("host-kit", "everything takes its clock, chance and threads from it"),
-        ("sql-kit", "every store stands on it"),
+        ("sql-kit", "every embedded store stands on it"),
+        ("pg-kit", "every store on PostgreSQL stands on it"),
     ] {
         let allowed = ["lock-api", "host-kit"];
         rule(
@@ -261,6 +264,17 @@ fn every_rule_holds() {
         above.is_empty(),
         format!("nothing but dlock depends on harness {above:?}"),
         "no product path runs through the laboratory",
+    );
+    let above: Vec<_> = edges
+        .ours
+        .iter()
+        .filter(|(name, to)| *name != "dlock" && to.contains("pay-schema"))
+        .map(|(name, _)| name)
+        .collect();
+    rule(
+        above.is_empty(),
+        format!("nothing but dlock depends on pay-schema {above:?}"),
+        "the owner of paydb's schema is a third role: no fence point can change its own tables",
     );
     let above: Vec<_> = edges
         .ours

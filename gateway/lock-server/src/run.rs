@@ -9,8 +9,8 @@ use gateway_kit::{Gateway, Settings};
 use host_kit::Host;
 use lock_api::{LineageState, LockStore, StoreError};
 use lock_core::{Config, LockService, Metrics};
-use lock_store::pg::PasswordSource;
 use lock_store::{PgLockStore, PgLockStoreOptions, SqliteLockStore, SqliteLockStoreOptions};
+use pg_kit::{Access, PasswordSource};
 use prometheus::Registry;
 use std::io;
 use std::net::SocketAddr;
@@ -81,8 +81,11 @@ async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunErro
     } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
         let options = PgLockStoreOptions {
             expected_lineage,
-            // As the database's own programs do it; a password in the URL wins where this is not set.
-            password: PasswordSource::Environment("PGPASSWORD".to_owned()),
+            access: Access {
+                // As the database's own programs do it; a password in the URL wins where this is not set.
+                password: PasswordSource::Environment("PGPASSWORD".to_owned()),
+                ..Access::at(url)
+            },
             ..PgLockStoreOptions::at(url)
         };
         PgLockStore::open(options, host).await.map(|store| Backend {

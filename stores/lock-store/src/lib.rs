@@ -8,6 +8,8 @@
 pub mod canonical;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "pg")]
 pub mod pg;
 pub mod sqlite;

@@ -11,8 +11,8 @@ use lock_api::{
     LineageState, LockEvent, LockKey, LockStore, OpenSession, Operator, Owner, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest, RequestId, SessionId, SessionRegistry, StoreError, Ttl,
 };
-use lock_store::pg::PasswordSource;
 use lock_store::{PgLockStore, PgLockStoreOptions};
+use pg_kit::PasswordSource;
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
 
@@ -386,7 +386,7 @@ async fn killed_connections_give_typed_errors_and_no_double_grant() {
 async fn a_small_pool_serves_many_callers_or_says_so_in_time() {
     let place = Place::fresh().await;
     let mut options = place.options();
-    options.pool_max = 2;
+    options.access.pool_max = 2;
     let store = PgLockStore::open(options, &Host::system()).await.unwrap();
     open(&store, "s1", LONG).await;
     let within = Duration::from_secs(10);
@@ -640,8 +640,8 @@ async fn a_password_is_read_again_for_each_connection() {
     std::fs::write(&file, "first\n").unwrap();
     let mut options = place.options();
     let at = place.url.split_once('@').unwrap().1;
-    options.url = format!("postgres://{role}@{at}?application_name={role}");
-    options.password = PasswordSource::File(file.clone());
+    options.access.url = format!("postgres://{role}@{at}?application_name={role}");
+    options.access.password = PasswordSource::File(file.clone());
     let store = PgLockStore::open(options, &Host::system()).await.unwrap();
     open(&store, "s1", LONG).await;
     admin

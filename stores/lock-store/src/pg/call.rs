@@ -1,35 +1,22 @@
 //! One call of the database within its deadline.
 //!
-//! On failure: see [`super::error`]. What is tried again inside is tried with the same words, and only after the database
+//! On failure: see [`pg_kit::Fate`]. What is tried again inside is tried with the same words, and only after the database
 //! has rolled the attempt back.
 
-use super::connect::{Connector, PgLockStoreOptions};
 use super::db_clock::DbClock;
-use super::error::{Fate, describe, fate, unavailable};
-use deadpool_postgres::{Object, Pool};
+use super::error::{Fate, fate};
+use super::options::PgLockStoreOptions;
 use host_kit::{Host, Random};
 use lock_api::StoreError;
+use pg_kit::{Effect, Param, Pooled, ambiguous, describe, left_until, lock_wait_ms, unavailable};
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
-use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{NoTls, Row};
-
-/// A parameter with its type, so that one round trip does.
-pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
-
-/// Whether a call changes anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    Reads,
-    Writes,
-}
-
-/// What is left over for the answer's way back: rows are waited for this much less than the caller waits.
-const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
 
 pub(super) struct Database {
-    pool: Pool,
+    pool: Pooled,
     /// Quoted.
     pub(super) schema: String,
     pub(super) clock: DbClock,
@@ -39,28 +26,10 @@ pub(super) struct Database {
     restoring: Mutex<()>,
 }
 
-/// A connection in use. Dropped in the middle of a call, it does not go back to the pool: an answer is still to come.
-struct Busy {
-    connection: Option<Object>,
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        if let Some(connection) = self.connection.take() {
-            let cancel = connection.cancel_token();
-            drop(Object::take(connection));
-            // Only where there is a runtime left to do it; the wait for a row ends by itself in any case.
-            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { cancel.cancel_query(NoTls).await });
-            }
-        }
-    }
-}
-
 impl Database {
     pub(super) fn new(options: &PgLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
         Ok(Self {
-            pool: Connector::new(options)?.pool(options.pool_max)?,
+            pool: Pooled::new(&options.access)?,
             schema: format!("\"{}\"", options.schema),
             clock: DbClock::new(host.clock.clone()),
             expected_lineage: options.expected_lineage.clone(),
@@ -71,8 +40,7 @@ impl Database {
 
     /// Connections now open, and how many of them are idle.
     pub(super) fn connections(&self) -> (usize, usize) {
-        let status = self.pool.status();
-        (status.size, status.available)
+        self.pool.connections()
     }
 
     pub(super) fn close(&self) {
@@ -134,17 +102,8 @@ impl Database {
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let mut busy = match timeout_at(deadline, self.pool.get()).await {
-                Ok(Ok(connection)) => Busy {
-                    connection: Some(connection),
-                },
-                Ok(Err(error)) => return Err(unavailable(format!("no connection: {}", pool_error(&error)))),
-                Err(_) => return Err(unavailable("no connection became free in time")),
-            };
-            let Some(connection) = &busy.connection else {
-                return Err(unavailable("no connection"));
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
+            let connection = self.pool.get(deadline).await?;
+            let left = left_until(deadline);
             let (wait, expected, generation) = (lock_wait_ms(left), self.clock.expected_us(), self.clock.generation());
             let sent = self.clock.mono();
             let answer = match verb {
@@ -161,11 +120,11 @@ impl Database {
             };
             let Ok(answer) = answer else {
                 // Dropping it gives the connection up and cancels.
-                drop(busy);
+                drop(connection);
                 return Err(ambiguous(effect, "the database did not answer in time".to_owned()));
             };
             // The answer is complete: the connection is as good as before.
-            drop(busy.connection.take());
+            connection.done();
             match answer {
                 Ok(rows) => {
                     if verb.is_some()
@@ -178,7 +137,7 @@ impl Database {
                 Err(error) => {
                     let detail = describe(&error);
                     match fate(&error) {
-                        Fate::Again => {
+                        Fate::Other(pg_kit::Fate::Again) => {
                             let pause = self.random.up_to(Duration::from_millis(2 << attempt.min(5)));
                             if Instant::now() + pause >= deadline {
                                 return Err(unavailable(format!("rolled back {attempt} times, last by {detail}")));
@@ -197,11 +156,11 @@ impl Database {
                         Fate::OtherStore if attempt < 10 => {
                             Box::pin(self.check_lineage(left_until(deadline))).await?;
                         }
-                        Fate::Refused | Fate::ClockMoved | Fate::Restored | Fate::OtherStore => {
+                        Fate::Other(pg_kit::Fate::Refused) | Fate::ClockMoved | Fate::Restored | Fate::OtherStore => {
                             return Err(unavailable(detail));
                         }
-                        Fate::Unknown => return Err(ambiguous(effect, detail)),
-                        Fate::Corrupt => return Err(StoreError::Corrupt { detail }),
+                        Fate::Other(pg_kit::Fate::Unknown) => return Err(ambiguous(effect, detail)),
+                        Fate::Other(pg_kit::Fate::Corrupt) => return Err(StoreError::Corrupt { detail }),
                     }
                 }
             }
@@ -251,31 +210,5 @@ impl Database {
 pub(super) fn no_lineage() -> StoreError {
     StoreError::Corrupt {
         detail: "the store has no lineage row".to_owned(),
-    }
-}
-
-fn left_until(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
-}
-
-/// How long rows are waited for, in milliseconds, at least one: 0 would be for ever.
-pub(super) fn lock_wait_ms(left: Duration) -> i64 {
-    let wait = left.saturating_sub(ANSWER_MARGIN.min(left / 4));
-    i64::try_from(wait.as_millis())
-        .unwrap_or(i64::from(i32::MAX))
-        .clamp(1, i64::from(i32::MAX))
-}
-
-fn ambiguous(effect: Effect, detail: String) -> StoreError {
-    match effect {
-        Effect::Reads => StoreError::Unavailable { detail },
-        Effect::Writes => StoreError::Unknown { detail },
-    }
-}
-
-fn pool_error(error: &deadpool_postgres::PoolError) -> String {
-    match error {
-        deadpool_postgres::PoolError::Backend(error) => describe(error),
-        other => other.to_string(),
     }
 }

@@ -1,7 +1,4 @@
-//! What each error of the database means for the call that met it: every SQLSTATE class on purpose.
-//!
-//! A statement that the server answered with an error was rolled back: nothing was done. What is not known here is
-//! [`Fate::Unknown`], never a grant.
+//! What the errors of this store's own functions mean; any other is judged by [`pg_kit::fate`].
 
 use lock_api::{InvalidValue, StoreError};
 use tokio_postgres::Error;
@@ -9,102 +6,32 @@ use tokio_postgres::Error;
 /// What becomes of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Rolled back for the sake of another transaction: the same call may be made again at once.
-    Again,
     /// The database's clock moved (DL002).
     ClockMoved,
     /// The store's history is another one (DL003).
     Restored,
     /// The store is not the one that was configured (DL005).
     OtherStore,
-    /// Nothing was done.
-    Refused,
-    /// It may have been done.
-    Unknown,
-    /// Damaged, or of an unknown schema; nothing was done.
-    Corrupt,
+    /// Any other.
+    Other(pg_kit::Fate),
 }
 
-/// By SQLSTATE.
-pub(super) fn fate_of_code(code: &str) -> Fate {
+fn fate_of_code(code: &str) -> Fate {
     match code {
-        // Raised by the store's own functions.
-        "DL001" => return Fate::Again,
-        "DL002" => return Fate::ClockMoved,
-        "DL003" => return Fate::Restored,
-        "DL004" => return Fate::Refused,
-        "DL005" => return Fate::OtherStore,
-        "DL009" => return Fate::Corrupt,
-        // Could not be serialized, deadlock.
-        "40001" | "40P01" => return Fate::Again,
-        // The server itself says that it does not know.
-        "40003" | "08007" => return Fate::Unknown,
-        // A session was ended, or a key inserted, between two statements of one verb.
-        "23503" | "23505" => return Fate::Again,
-        // Shut down, crashed or its database dropped in the middle of a statement: it may have come to its commit.
-        "57P01" | "57P02" | "57P04" | "57P05" => return Fate::Unknown,
-        // Data or index corrupted.
-        "XX001" | "XX002" => return Fate::Corrupt,
-        // No rights on what is there.
-        "42501" => return Fate::Refused,
-        _ => {}
-    }
-    match code.get(..2).unwrap_or_default() {
-        // Success, warning, no data: no errors, so an error under them is not understood.
-        "00" | "01" | "02" => Fate::Unknown,
-        // Statement not yet complete, feature not supported, invalid initiation, grantor, role, diagnostics, case.
-        "03" | "0A" | "0F" | "0L" | "0P" | "0Z" | "20" | "21" => Fate::Refused,
-        // Connection trouble that the server reports: before a statement, except for 08007.
-        "08" => Fate::Refused,
-        // A triggered action failed, a target or cursor is invalid.
-        "09" | "0B" | "24" | "26" | "27" | "34" | "36" => Fate::Refused,
-        // A value that cannot be, an invalid state of the transaction (read-only on a standby), a savepoint.
-        "22" | "25" | "2D" | "3B" => Fate::Refused,
-        // A row that the store's own rules do not admit: somebody's hand.
-        "23" | "44" => Fate::Corrupt,
-        // Wrong name or password, roles still needed.
-        "28" | "2B" => Fate::Refused,
-        // Routines that failed inside or outside.
-        "2F" | "38" | "39" => Fate::Refused,
-        // The database is not there.
-        "3D" => Fate::Refused,
-        // The schema, a table or a function is not there, or is another one than this program knows.
-        "3F" | "42" => Fate::Corrupt,
-        // Other rollbacks.
-        "40" => Fate::Refused,
-        // Out of memory, disk or connections; too complex; a lock that was not to be had in time; cancelled in time.
-        "53" | "54" | "55" | "57" => Fate::Refused,
-        // An error of the system below the server: on the way to the disk, perhaps of the commit itself.
-        "58" => Fate::Unknown,
-        // A snapshot that is too old; the server's configuration file.
-        "72" | "F0" => Fate::Refused,
-        // Foreign data: not used here.
-        "HV" => Fate::Unknown,
-        // Raised by a function in PL/pgSQL without a code of its own.
-        "P0" => Fate::Refused,
-        // The server's own inner errors, and whatever is not known here.
-        _ => Fate::Unknown,
+        "DL001" => Fate::Other(pg_kit::Fate::Again),
+        "DL002" => Fate::ClockMoved,
+        "DL003" => Fate::Restored,
+        "DL004" => Fate::Other(pg_kit::Fate::Refused),
+        "DL005" => Fate::OtherStore,
+        "DL009" => Fate::Other(pg_kit::Fate::Corrupt),
+        _ => Fate::Other(pg_kit::fate_of_code(code)),
     }
 }
 
 pub(super) fn fate(error: &Error) -> Fate {
-    match error.code() {
-        Some(state) => fate_of_code(state.code()),
-        // No word from the server: broken on the way there or back, or not understood.
-        None => Fate::Unknown,
-    }
-}
-
-/// With what the server said, for the log.
-pub(super) fn describe(error: &Error) -> String {
-    error.as_db_error().map_or_else(
-        || std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}")),
-        |said| format!("{} ({})", said.message(), said.code().code()),
-    )
-}
-
-pub(super) fn unavailable(detail: impl Into<String>) -> StoreError {
-    StoreError::Unavailable { detail: detail.into() }
+    error
+        .code()
+        .map_or_else(|| Fate::Other(pg_kit::fate(error)), |state| fate_of_code(state.code()))
 }
 
 /// A stored value that could never have been written.
@@ -119,74 +46,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sqlstate_class_is_mapped_on_purpose() {
-        use Fate::{Again, ClockMoved, Corrupt, OtherStore, Refused, Restored, Unknown};
+    fn the_codes_of_our_own_functions_are_mapped_on_purpose() {
+        use pg_kit::Fate::{Again, Corrupt, Refused, Unknown};
         for (code, expected) in [
-            ("00000", Unknown),
-            ("01000", Unknown),
-            ("02000", Unknown),
-            ("03000", Refused),
-            ("08000", Refused),
-            ("08001", Refused),
-            ("08003", Refused),
-            ("08004", Refused),
-            ("08006", Refused),
-            ("08007", Unknown),
-            ("09000", Refused),
-            ("0A000", Refused),
-            ("20000", Refused),
-            ("21000", Refused),
-            ("22003", Refused),
-            ("22021", Refused),
-            ("2200H", Refused),
-            ("23502", Corrupt),
-            ("23503", Again),
-            ("23505", Again),
-            ("23514", Corrupt),
-            ("25006", Refused),
-            ("25P03", Refused),
-            ("26000", Refused),
-            ("28P01", Refused),
-            ("28000", Refused),
-            ("3D000", Refused),
-            ("3F000", Corrupt),
-            ("40000", Refused),
-            ("40001", Again),
-            ("40002", Refused),
-            ("40003", Unknown),
-            ("40P01", Again),
-            ("42501", Refused),
-            ("42883", Corrupt),
-            ("42P01", Corrupt),
-            ("53100", Refused),
-            ("53200", Refused),
-            ("53300", Refused),
-            ("54001", Refused),
-            ("55P03", Refused),
-            ("57014", Refused),
-            ("57P01", Unknown),
-            ("57P02", Unknown),
-            ("57P03", Refused),
-            ("57P04", Unknown),
-            ("57P05", Unknown),
-            ("58030", Unknown),
-            ("72000", Refused),
-            ("F0000", Refused),
-            ("HV000", Unknown),
-            ("P0001", Refused),
-            ("XX000", Unknown),
-            ("XX001", Corrupt),
-            ("XX002", Corrupt),
-            ("DL001", Again),
-            ("DL002", ClockMoved),
-            ("DL003", Restored),
-            ("DL004", Refused),
-            ("DL005", OtherStore),
-            ("DL009", Corrupt),
-            ("99999", Unknown),
-            ("ZZ999", Unknown),
-            ("", Unknown),
-            ("é", Unknown),
+            ("DL001", Fate::Other(Again)),
+            ("DL002", Fate::ClockMoved),
+            ("DL003", Fate::Restored),
+            ("DL004", Fate::Other(Refused)),
+            ("DL005", Fate::OtherStore),
+            ("DL009", Fate::Other(Corrupt)),
+            ("DL999", Fate::Other(Unknown)),
+            ("40001", Fate::Other(Again)),
         ] {
             assert_eq!(fate_of_code(code), expected, "{code}");
         }

@@ -3,11 +3,11 @@
 //! On failure: the connection is made again, with a pause between the attempts; meanwhile whoever waits finds out by
 //! looking ([`super::PgLockStoreOptions::poll_every`]).
 
-use super::connect::Connector;
 use futures_util::StreamExt;
+use pg_kit::Connector;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio_postgres::{AsyncMessage, NoTls};
+use tokio_postgres::AsyncMessage;
 
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -31,7 +31,7 @@ pub(super) async fn listen(connector: Connector, schema: String, heard: watch::S
 
 /// Answers why it ended.
 async fn listen_once(connector: &Connector, schema: &str, heard: &watch::Sender<u64>) -> String {
-    let (client, mut connection) = match connector.config().connect(NoTls).await {
+    let (client, mut connection) = match connector.connect_raw().await {
         Ok(connected) => connected,
         Err(error) => return error.to_string(),
     };

@@ -1,12 +1,11 @@
 //! The schema: made, brought up to date, or refused.
 
 use super::call::no_lineage;
-use super::connect::Connector;
-use super::error::{describe, unavailable};
 use lock_api::StoreError;
+use pg_kit::{Connector, describe, unavailable};
 use std::time::Duration;
 use tokio::time::timeout;
-use tokio_postgres::{Client, Error, NoTls};
+use tokio_postgres::{Client, Error};
 
 struct Migration {
     version: i32,
@@ -26,12 +25,7 @@ pub(super) async fn migrate(
     within: Duration,
 ) -> Result<bool, StoreError> {
     timeout(within, async {
-        let (client, connection) = connector
-            .config()
-            .connect(NoTls)
-            .await
-            .map_err(|error| unavailable(format!("no connection: {}", describe(&error))))?;
-        let io = tokio::spawn(connection);
+        let (client, io) = connector.connect_alone().await?;
         let outcome = run(&client, schema, new_lineage).await;
         drop(client);
         drop(io.await);

@@ -16,13 +16,13 @@
 //! pooler in transaction mode. Only LISTEN needs a connection of its own; see [`PgLockStoreOptions::through_pooler`].
 
 mod call;
-mod connect;
 mod db_clock;
 mod error;
 mod listen;
 mod migrate;
+mod options;
 mod rows;
 mod store;
 
-pub use connect::{PasswordSource, PgLockStoreOptions};
+pub use options::PgLockStoreOptions;
 pub use store::PgLockStore;

@@ -1,10 +1,10 @@
 //! The handle: each verb is one call of one function.
 
-use super::call::{Database, Effect, Param};
-use super::connect::{Connector, PgLockStoreOptions};
-use super::error::{sane, unavailable};
+use super::call::Database;
+use super::error::sane;
 use super::listen::listen;
 use super::migrate::migrate;
+use super::options::PgLockStoreOptions;
 use super::rows::{Answer, EVENT_COLUMNS, SEAL_COLUMNS, event, int, millis, seal, text, ttl_ms};
 use crate::canonical::{FIRST_PREV_HASH, seal_hash};
 use host_kit::{Host, Ids};
@@ -14,6 +14,7 @@ use lock_api::{
     OpenSession, Operator, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest,
     Seal, SessionId, SessionRegistry, SessionView, StoreError, StoreFuture, StoreHealth,
 };
+use pg_kit::{Connector, Effect, Param, unavailable};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +74,8 @@ impl PgLockStore {
     /// [`StoreError::Unavailable`] when the database cannot be reached or refuses; [`StoreError::Corrupt`] when the
     /// schema is one that this program does not know.
     pub async fn open(options: PgLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
-        let connector = Connector::new(&options)?;
+        options.check()?;
+        let connector = Connector::new(&options.access)?;
         let database = Database::new(&options, host)?;
         let fresh = migrate(&connector, &options.schema, &host.ids.ulid(), OPEN_WITHIN).await?;
         database.adopt(OPEN_WITHIN).await?;

@@ -1,0 +1,52 @@
+//! How a database is reached, as it is configured.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where the password comes from; read again for each new connection, so that short-lived ones work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PasswordSource {
+    /// The URL has it, or none is needed.
+    Url,
+    /// A file holds it, alone; one newline at its end is no part of it.
+    File(PathBuf),
+    /// An environment variable holds it; where it is not set, the URL's holds.
+    Environment(String),
+}
+
+/// How a database is reached.
+#[derive(Clone)]
+pub struct Access {
+    /// `postgres://user@host:port/database`, with the parameters of libpq that tokio-postgres knows, and `sslmode`,
+    /// `sslrootcert`, `sslcert`, `sslkey`; see [`crate::Tls`].
+    pub url: String,
+    /// Where the password comes from.
+    pub password: PasswordSource,
+    /// The most connections of the pool.
+    pub pool_max: usize,
+    /// How long making a connection may take.
+    pub connect_within: Duration,
+}
+
+impl Access {
+    /// What is at a URL, with a pool of 16 and 5 s for a connection.
+    #[must_use]
+    pub fn at(url: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            password: PasswordSource::Url,
+            pool_max: 16,
+            connect_within: Duration::from_secs(5),
+        }
+    }
+}
+
+impl fmt::Debug for Access {
+    // The URL may hold a password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access")
+            .field("pool_max", &self.pool_max)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,123 @@
+//! Makes connections.
+
+use crate::access::{Access, PasswordSource};
+use crate::fate::describe;
+use crate::pooled::unavailable;
+use crate::tls::Tls;
+use deadpool_postgres::Connect;
+use lock_api::StoreError;
+use std::future::Future;
+use std::pin::Pin;
+use std::str::FromStr;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Makes connections to one database, each with the password as it is at that moment.
+#[derive(Clone)]
+pub struct Connector {
+    config: Config,
+    password: PasswordSource,
+    tls: MakeRustlsConnect,
+}
+
+impl Connector {
+    /// Reads the URL and the certificates it names.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] naming the part that cannot be.
+    pub fn new(access: &Access) -> Result<Self, StoreError> {
+        let (url, tls) = Tls::of_url(&access.url)?;
+        let mut config =
+            Config::from_str(&url).map_err(|error| unavailable(format!("the store's URL: {}", describe(&error))))?;
+        config
+            .ssl_mode(tls.mode())
+            .connect_timeout(access.connect_within)
+            // A peer that vanished without a word is noticed, also in the middle of an answer.
+            .keepalives_idle(Duration::from_secs(5))
+            .keepalives_interval(Duration::from_secs(2))
+            .keepalives_retries(3)
+            .tcp_user_timeout(Duration::from_secs(15));
+        if config.get_application_name().is_none() {
+            config.application_name("dlock");
+        }
+        Ok(Self {
+            config,
+            password: access.password.clone(),
+            tls: MakeRustlsConnect::new(tls.client()?),
+        })
+    }
+
+    /// How statements are cancelled: over a connection like theirs.
+    pub(crate) fn tls(&self) -> MakeRustlsConnect {
+        self.tls.clone()
+    }
+
+    pub(crate) fn template(&self) -> Config {
+        self.config.clone()
+    }
+
+    /// The configuration with the password as it is now.
+    fn config(&self) -> Config {
+        let mut config = self.config.clone();
+        let secret = match &self.password {
+            PasswordSource::Url => None,
+            PasswordSource::File(path) => std::fs::read_to_string(path)
+                .map_err(|error| {
+                    tracing::error!(event = "database_password_unreadable", path = %path.display(), %error);
+                })
+                .ok(),
+            PasswordSource::Environment(name) => std::env::var(name).ok(),
+        };
+        if let Some(secret) = secret {
+            config.password(secret.strip_suffix('\n').unwrap_or(&secret));
+        }
+        config
+    }
+
+    /// A connection that the caller moves itself: for whoever listens.
+    ///
+    /// # Errors
+    /// What the driver met.
+    pub async fn connect_raw(
+        &self,
+    ) -> Result<
+        (
+            Client,
+            Connection<Socket, impl tokio_postgres::tls::TlsStream + Unpin + Send + use<>>,
+        ),
+        Error,
+    > {
+        self.config().connect(self.tls.clone()).await
+    }
+
+    /// A connection of its own, outside any pool. It ends when the client and the task are dropped.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn connect_alone(&self) -> Result<(Client, JoinHandle<()>), StoreError> {
+        self.connect_and_spawn()
+            .await
+            .map_err(|error| unavailable(format!("no connection: {}", describe(&error))))
+    }
+
+    async fn connect_and_spawn(&self) -> Result<(Client, JoinHandle<()>), Error> {
+        let (client, connection) = self.connect_raw().await?;
+        let task = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(event = "database_connection_ended", %error);
+            }
+        });
+        Ok((client, task))
+    }
+}
+
+impl Connect for Connector {
+    fn connect(
+        &self,
+        _config: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
+        Box::pin(self.connect_and_spawn())
+    }
+}

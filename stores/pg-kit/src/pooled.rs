@@ -1,0 +1,156 @@
+//! Connections in use, and the words for what became of a call.
+
+use crate::access::Access;
+use crate::connector::Connector;
+use crate::fate::describe;
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use lock_api::StoreError;
+use std::ops::Deref;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// A parameter with its type, so that one round trip does.
+pub type Param<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Whether a call changes anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It only reads.
+    Reads,
+    /// It writes.
+    Writes,
+}
+
+/// What is left over for the answer's way back: rows are waited for this much less than the caller waits.
+const ANSWER_MARGIN: Duration = Duration::from_millis(100);
+
+/// A pool of connections to one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Pooled {
+    pool: Pool,
+    tls: MakeRustlsConnect,
+}
+
+impl Pooled {
+    /// Connects to nothing yet.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] naming what is wrong with the access.
+    pub fn new(access: &Access) -> Result<Self, StoreError> {
+        let connector = Connector::new(access)?;
+        let tls = connector.tls();
+        let manager = Manager::from_connect(
+            connector.template(),
+            connector,
+            ManagerConfig {
+                // A connection that is broken is noticed by the next call on it, which costs that call nothing but a
+                // new one; a question before each call would cost every call a round trip.
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(access.pool_max)
+            .build()
+            .map_err(|error| unavailable(error.to_string()))?;
+        Ok(Self { pool, tls })
+    }
+
+    /// A connection, by the deadline.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`].
+    pub async fn get(&self, deadline: Instant) -> Result<Busy, StoreError> {
+        match timeout_at(deadline, self.pool.get()).await {
+            Ok(Ok(connection)) => Ok(Busy {
+                connection: Some(connection),
+                tls: self.tls.clone(),
+            }),
+            Ok(Err(deadpool_postgres::PoolError::Backend(error))) => {
+                Err(unavailable(format!("no connection: {}", describe(&error))))
+            }
+            Ok(Err(error)) => Err(unavailable(format!("no connection: {error}"))),
+            Err(_) => Err(unavailable("no connection became free in time")),
+        }
+    }
+
+    /// Connections now open, and how many of them are idle.
+    #[must_use]
+    pub fn connections(&self) -> (usize, usize) {
+        let status = self.pool.status();
+        (status.size, status.available)
+    }
+
+    /// Gives all connections up; [`Pooled::get`] fails from now on.
+    pub fn close(&self) {
+        self.pool.close();
+    }
+}
+
+/// A connection in use. Dropped in the middle of a call, it does not go back to the pool: an answer is still to come.
+pub struct Busy {
+    connection: Option<Object>,
+    tls: MakeRustlsConnect,
+}
+
+impl Busy {
+    /// The answer is complete and no transaction is open: the connection is as good as before.
+    pub fn done(mut self) {
+        drop(self.connection.take());
+    }
+}
+
+impl Deref for Busy {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        // Taken by `done` and `drop` alone, which nothing outlives.
+        #[allow(clippy::expect_used, reason = "there until it is consumed")]
+        self.connection.as_ref().expect("a connection in use")
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let cancel = connection.cancel_token();
+            drop(Object::take(connection));
+            let tls = self.tls.clone();
+            // Only where there is a runtime left to do it; the wait for a row ends by itself in any case.
+            if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                runtime.spawn(async move { cancel.cancel_query(tls).await });
+            }
+        }
+    }
+}
+
+/// What is left until a moment.
+#[must_use]
+pub fn left_until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// How long rows are waited for, in milliseconds, at least one: 0 would be for ever.
+#[must_use]
+pub fn lock_wait_ms(left: Duration) -> i64 {
+    let wait = left.saturating_sub(ANSWER_MARGIN.min(left / 4));
+    i64::try_from(wait.as_millis())
+        .unwrap_or(i64::from(i32::MAX))
+        .clamp(1, i64::from(i32::MAX))
+}
+
+/// Nothing was done.
+pub fn unavailable(detail: impl Into<String>) -> StoreError {
+    StoreError::Unavailable { detail: detail.into() }
+}
+
+/// No answer: what a call that writes may have done is unknown.
+#[must_use]
+pub fn ambiguous(effect: Effect, detail: String) -> StoreError {
+    match effect {
+        Effect::Reads => StoreError::Unavailable { detail },
+        Effect::Writes => StoreError::Unknown { detail },
+    }
+}

@@ -1,0 +1,279 @@
+//! Encryption, as the URL says it in the words of libpq.
+
+use crate::pooled::unavailable;
+use lock_api::StoreError;
+use percent_encoding::percent_decode_str;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use std::fmt;
+use std::sync::Arc;
+use tokio_postgres::config::SslMode;
+
+/// How much of the server's word is checked, as `sslmode` says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Check {
+    /// `disable`: never encrypted.
+    Disabled,
+    /// `prefer`, also where nothing is said: encrypted where the server can, by whomever it is.
+    Preferred,
+    /// `require`: encrypted, by whomever it is; with `sslrootcert` as `verify-ca`.
+    Required,
+    /// `verify-ca`: by somebody whom the authority vouches for.
+    Authority,
+    /// `verify-full`: by the host of the URL.
+    Host,
+}
+
+/// What a URL says of encryption:
+///
+/// | parameter | |
+/// |---|---|
+/// | `sslmode` | `disable`, `prefer` (where nothing is said), `require`, `verify-ca`, `verify-full`, as in libpq |
+/// | `sslrootcert` | a PEM file with the authorities, or `system` for this machine's; the two `verify-…` need it |
+/// | `sslcert`, `sslkey` | PEM files: who we are, where the server asks |
+#[derive(Clone, Debug)]
+pub struct Tls {
+    check: Check,
+    roots: Option<String>,
+    identity: Option<(String, String)>,
+}
+
+impl Tls {
+    /// Takes what concerns encryption out of a URL. Answers the rest of the URL too.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] naming the parameter that cannot be.
+    pub fn of_url(url: &str) -> Result<(String, Self), StoreError> {
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut check, mut roots, mut cert, mut key) = (None, None, None, None);
+        let mut rest = Vec::new();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let value = percent_decode_str(value)
+                .decode_utf8()
+                .map_err(|_| unavailable(format!("the store's URL: {name} is no UTF-8")))?
+                .into_owned();
+            match name {
+                "sslmode" => {
+                    check = Some(match value.as_str() {
+                        "disable" => Check::Disabled,
+                        "prefer" => Check::Preferred,
+                        "require" => Check::Required,
+                        "verify-ca" => Check::Authority,
+                        "verify-full" => Check::Host,
+                        _ => {
+                            return Err(unavailable(
+                                "the store's URL: sslmode must be disable, prefer, require, verify-ca or verify-full",
+                            ));
+                        }
+                    });
+                }
+                "sslrootcert" => roots = Some(value),
+                "sslcert" => cert = Some(value),
+                "sslkey" => key = Some(value),
+                _ => rest.push(pair),
+            }
+        }
+        let check = match (check.unwrap_or(Check::Preferred), &roots) {
+            (Check::Required, Some(_)) => Check::Authority,
+            (Check::Authority | Check::Host, None) => {
+                return Err(unavailable(
+                    "the store's URL: sslmode=verify-… needs sslrootcert, a PEM file or system",
+                ));
+            }
+            (check, _) => check,
+        };
+        let identity = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(unavailable("the store's URL: sslcert and sslkey go together")),
+        };
+        let url = if rest.is_empty() {
+            base.to_owned()
+        } else {
+            format!("{base}?{}", rest.join("&"))
+        };
+        let tls = Self { check, roots, identity };
+        Ok((url, tls))
+    }
+
+    /// Whether the driver asks the server for encryption.
+    #[must_use]
+    pub fn mode(&self) -> SslMode {
+        match self.check {
+            Check::Disabled => SslMode::Disable,
+            Check::Preferred => SslMode::Prefer,
+            Check::Required | Check::Authority | Check::Host => SslMode::Require,
+        }
+    }
+
+    /// What encrypts, with the certificates read.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] naming the file that cannot be used.
+    pub fn client(&self) -> Result<ClientConfig, StoreError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let inner = match self.check {
+            Check::Authority | Check::Host => Some(
+                WebPkiServerVerifier::builder_with_provider(Arc::new(self.roots()?), provider.clone())
+                    .build()
+                    .map_err(|error| unavailable(format!("sslrootcert: {error}")))?,
+            ),
+            Check::Disabled | Check::Preferred | Check::Required => None,
+        };
+        let verifier = Verifier {
+            inner,
+            name_counts: self.check == Check::Host,
+            provider: provider.clone(),
+        };
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| unavailable(format!("TLS: {error}")))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let Some((cert, key)) = &self.identity else {
+            return Ok(builder.with_no_client_auth());
+        };
+        let chain = certificates("sslcert", cert)?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unavailable(format!("sslkey {key}: {error}")))?;
+        builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| unavailable(format!("sslcert and sslkey: {error}")))
+    }
+
+    fn roots(&self) -> Result<RootCertStore, StoreError> {
+        let mut store = RootCertStore::empty();
+        match self.roots.as_deref() {
+            None | Some("system") => {
+                let found = rustls_native_certs::load_native_certs();
+                store.add_parsable_certificates(found.certs);
+                if store.is_empty() {
+                    return Err(unavailable("sslrootcert=system: this machine trusts no authority"));
+                }
+            }
+            Some(path) => {
+                for certificate in certificates("sslrootcert", path)? {
+                    store
+                        .add(certificate)
+                        .map_err(|error| unavailable(format!("sslrootcert {path}: {error}")))?;
+                }
+            }
+        }
+        Ok(store)
+    }
+}
+
+fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
+    let unusable = |error: String| unavailable(format!("{name} {path}: {error}"));
+    let found = CertificateDer::pem_file_iter(path)
+        .map_err(|error| unusable(error.to_string()))?
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| unusable(error.to_string()))?;
+    if found.is_empty() {
+        return Err(unusable("there is no certificate in it".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Believes the server as far as the mode says. Its signature of the handshake is checked in every mode.
+struct Verifier {
+    /// None believes any certificate.
+    inner: Option<Arc<WebPkiServerVerifier>>,
+    /// Whether the host's name must stand in the certificate.
+    name_counts: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier")
+            .field("checked", &self.inner.is_some())
+            .field("name_counts", &self.name_counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let Some(inner) = &self.inner else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        match inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            // The chain was verified before the name.
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.name_counts => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(url: &str) -> Result<(String, Tls), String> {
+        Tls::of_url(url).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_concerns_encryption_is_taken_out_of_the_url() {
+        let (url, tls) = of("postgres://u@h/d?sslmode=verify-full&application_name=x&sslrootcert=%2Fca.pem").unwrap();
+        assert_eq!(url, "postgres://u@h/d?application_name=x");
+        assert_eq!((tls.check, tls.roots.as_deref()), (Check::Host, Some("/ca.pem")));
+        assert_eq!(of("postgres://u@h/d?sslmode=require").unwrap().0, "postgres://u@h/d");
+        assert_eq!(of("postgres://u@h/d").unwrap().1.mode(), SslMode::Prefer);
+        // As libpq does it.
+        let (_, tls) = of("postgres://u@h/d?sslmode=require&sslrootcert=x").unwrap();
+        assert_eq!(tls.check, Check::Authority);
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        for (url, part) in [
+            ("postgres://u@h/d?sslmode=maybe", "sslmode must be"),
+            ("postgres://u@h/d?sslmode=verify-full", "needs sslrootcert"),
+            ("postgres://u@h/d?sslcert=a", "go together"),
+            ("postgres://u@h/d?sslrootcert=%ff", "no UTF-8"),
+        ] {
+            let said = of(url).unwrap_err();
+            assert!(said.contains(part), "{url}: {said}");
+        }
+        let (_, tls) = of("postgres://u@h/d?sslmode=verify-ca&sslrootcert=/not/there").unwrap();
+        let said = tls.client().unwrap_err().to_string();
+        assert!(said.contains("sslrootcert /not/there"), "{said}");
+    }
+}
