@@ -37,6 +37,17 @@ impl Check {
     }
 }
 
+/// How long something took.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What.
+    pub what: String,
+    /// In milliseconds.
+    pub ms: u64,
+    /// What is wanted on a quiet machine, where the requirements say so.
+    pub wanted_ms: Option<u64>,
+}
+
 /// What a scenario found.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ScenarioReport {
@@ -52,6 +63,9 @@ pub struct ScenarioReport {
     pub steps: Vec<StepTaken>,
     /// What was expected and measured.
     pub checks: Vec<Check>,
+    /// What was measured and judges nothing: it depends on the machine.
+    #[serde(default)]
+    pub measured: Vec<Measured>,
     /// The invariants.
     pub verdicts: Vec<Verdict>,
     /// How often a fence point turned a stale write away: payment, rail.
@@ -121,6 +135,16 @@ impl ScenarioReport {
             ]);
         }
         let _ = write!(text, "\n{table}\n\n{}\n", verdict_table(&self.verdicts));
+        for measured in &self.measured {
+            let wanted = measured.wanted_ms.map(|ms| format!(" (wanted: at most {ms} ms)"));
+            let _ = writeln!(
+                text,
+                "  {}: {} ms{}",
+                measured.what,
+                measured.ms,
+                wanted.unwrap_or_default()
+            );
+        }
         let _ = writeln!(
             text,
             "\nStale writes refused: {} at the payment resource, {} at the rail proxy.",
@@ -491,6 +515,7 @@ mod tests {
             took_ms: 1_250,
             steps: vec![],
             checks: vec![],
+            measured: Vec::new(),
             verdicts: check_all(&sample::good()),
             refusals: Refusals { payment: 1, rail: 1 },
             dir: String::new(),

@@ -86,14 +86,12 @@ pub const CRASHES: [Crash; 22] = [
 /// # Errors
 /// When it cannot be run.
 pub async fn run(setup: &Setup) -> Result<ScenarioReport, RunError> {
-    // Stacks cannot share one embedded lock store.
-    let lanes = if setup.store.is_some() { 1 } else { LANES };
-    let runs = (0..lanes).map(|lane| async move {
+    let runs = (0..LANES).map(|lane| async move {
         let crashes: Vec<_> = CRASHES
             .iter()
             .copied()
             .enumerate()
-            .filter(|(n, _)| n % lanes == lane)
+            .filter(|(n, _)| n % LANES == lane)
             .collect();
         let name = format!("uc-04-{}", lane + 1);
         setup
