@@ -85,6 +85,13 @@ readme: ## Run the README's commands as written
 bench: ## Throughput and latency of the lock server on the embedded store (release build)
 	$(CARGO) run --quiet --release --package dlock -- bench
 
+.PHONY: bench-backends
+bench-backends: protoc images ## Throughput through dlock over that of PostgreSQL and etcd themselves (release build)
+	$(CARGO) build --release --package dlock $(FEATURES)
+	$(CARGO) build --release --package lock-store --features etcd --example etcd_own_lock
+	dir="$${CARGO_TARGET_DIR:-target}/release"
+	scripts/bench-backends --dlock "$$dir/dlock" --own-lock "$$dir/examples/etcd_own_lock"
+
 .PHONY: scenario-table
 scenario-table: protoc images ## Run every use case on every backend and write docs/scenarios.md
 	$(CARGO) build --package dlock $(FEATURES)

@@ -6,7 +6,7 @@ use host_kit::Host;
 use std::time::Duration;
 
 /// The images, in the order in which they are looked for, unless `DLOCK_ETCD_IMAGE` names one.
-const IMAGES: &[&str] = &["gcr.io/etcd-development/etcd:v3.5.16", "dlock-offline/etcd:3.5"];
+const IMAGES: &[&str] = &["quay.io/coreos/etcd:v3.5.16", "dlock-offline/etcd:3.5"];
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const ETCDCTL: &str = "/usr/local/bin/etcdctl";
 
