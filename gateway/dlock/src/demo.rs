@@ -81,6 +81,9 @@ async fn go(args: Args) -> crate::Outcome {
         }
         Format::Table => println!("{}", report.text()),
     }
+    for what in &report.wrong {
+        eprintln!("WRONG: {what}");
+    }
     if let Some(path) = workdir.end(!report.ok) {
         eprintln!("results, data and histories are kept in {}", path.display());
     }

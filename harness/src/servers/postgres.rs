@@ -165,7 +165,7 @@ impl PostgresPair {
         // The copy is made once; a restarted container goes on with what it has.
         let follow = format!(
             "install -d -o postgres -m 700 /copy && exec setpriv --reuid=postgres --regid=postgres --clear-groups sh -c \"\
-             test -s /copy/data/PG_VERSION || PGPASSWORD={PASSWORD} pg_basebackup -D /copy/data -R -X stream \
+             test -s /copy/data/PG_VERSION || PGPASSWORD={PASSWORD} pg_basebackup -c fast -D /copy/data -R -X stream \
              -d 'host=primary user=replicator application_name=standby' && \
              exec postgres -D /copy/data -c max_connections=300\""
         );

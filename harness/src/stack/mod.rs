@@ -124,6 +124,15 @@ impl StackSpec {
         }
     }
 
+    /// The same for a scenario in which the rail keeps its answer back from nobody: a slow machine is then not taken for
+    /// a silent rail, which would turn a payment into an ambiguous one.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        self.with("rail.read-timeout", "10s")
+            .with("executor.rail-timeout", "20s")
+            .with("rail.visibility-horizon", "15s")
+    }
+
     /// The same with one setting changed.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {

@@ -390,7 +390,11 @@ async fn time_that_nobody_watched_ends_nothing() {
         let store = place.open().await;
         let mut left = Vec::new();
         for key in ["young", "old", "over"] {
-            let state = store.inspect(vec![LockKey::new(key).unwrap()], WITHIN).await.unwrap().remove(0);
+            let state = store
+                .inspect(vec![LockKey::new(key).unwrap()], WITHIN)
+                .await
+                .unwrap()
+                .remove(0);
             left.push(state.grant.map(|grant| grant.expires_in.as_secs()));
         }
         assert!(

@@ -1,8 +1,8 @@
 //! The handle: each verb is one call of one function.
 
 use super::call::Database;
-use super::error::sane;
 use super::clock_watch::watch_clock;
+use super::error::sane;
 use super::listen::listen;
 use super::migrate::migrate;
 use super::options::PgLockStoreOptions;
