@@ -10,6 +10,12 @@
 #![allow(clippy::disallowed_methods, reason = "tests alone use this, on the system's clock")]
 #![allow(clippy::panic, reason = "a test without its server fails")]
 
+mod own;
+mod pgbouncer;
+
+pub use own::{OwnNetwork, OwnOptions, OwnPostgres, OwnVolume, docker, fresh_name};
+pub use pgbouncer::PgBouncer;
+
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
