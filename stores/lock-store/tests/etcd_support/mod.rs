@@ -1,4 +1,8 @@
 //! A store on a real server, under a prefix of its own.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+pub mod place;
+pub mod proxy;
 
 use host_kit::{Host, Ids, ManualClock};
 use lock_api::LockStore;
