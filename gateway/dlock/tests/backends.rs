@@ -31,7 +31,8 @@ fn run(args: &[&str]) -> Output {
 fn scenario(case: &str, store: &str) -> Value {
     let output = run(&["scenario", case, "--store", store, "--seed", "7", "-o", "json"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{case}: {error}: {said}"));
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{case}: {error}: {said}"));
     let wrong: Vec<_> = report["checks"]
         .as_array()
         .into_iter()

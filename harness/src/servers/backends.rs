@@ -201,7 +201,7 @@ impl Backends {
             }
             LockBackend::Etcd(url) => Some(StoreAt {
                 url: url.clone(),
-                settings: BTreeMap::from([("lock.store.prefix".to_owned(), format!("lab/{id}/"))]),
+                settings: BTreeMap::from([("lock.store.prefix".to_owned(), format!("lab/{id}"))]),
             }),
         };
         let PayBackend::Pg(url) = &self.pay else {

@@ -47,6 +47,7 @@ impl EtcdCluster {
                 ("--initial-advertise-peer-urls", format!("http://{name}.peer:2380")),
                 ("--initial-cluster", initial.clone()),
                 ("--initial-cluster-state", "new".to_owned()),
+                ("--log-level", "warn".to_owned()),
             ];
             let mut cmd = vec!["/usr/local/bin/etcd".to_owned()];
             cmd.extend(flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]));

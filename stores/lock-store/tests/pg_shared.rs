@@ -9,14 +9,12 @@ mod pg_steps;
 use futures_util::future::join_all;
 use host_kit::Host;
 use lock_api::{
-    AcquireOutcome, EventKind, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LineageState, LockKey, LockStore,
-    Operator, ReleaseOutcome, RenewOutcome, RenewRequest, SessionRegistry, StoreError,
+    AcquireOutcome, EventKind, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LineageState, LockKey,
+    LockStore, Operator, ReleaseOutcome, RenewOutcome, RenewRequest, SessionRegistry, StoreError,
 };
 use lock_store::PgLockStore;
 use pg_kit::PasswordSource;
-use pg_steps::{
-    LONG, Place, SHORT, WITHIN, acquire, ask, facts, granted, one_holder_at_a_time, open, release, sid,
-};
+use pg_steps::{LONG, Place, SHORT, WITHIN, acquire, ask, facts, granted, one_holder_at_a_time, open, release, sid};
 use std::time::{Duration, Instant};
 
 /// L09: sixteen clients on two lock servers acquire and release one hot key: tokens strictly increase in grant order.

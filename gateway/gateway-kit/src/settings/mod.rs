@@ -159,9 +159,14 @@ pub struct Settings {
 
 /// Settings that only some backends of the lock store read, with those backends.
 const OF_BACKENDS: &[(&str, &[&str])] = &[
+    ("lock.store.prefix", &["etcd"]),
+    ("lock.store.user", &["etcd"]),
+    ("lock.store.ca-file", &["etcd"]),
+    ("lock.store.cert-file", &["etcd"]),
+    ("lock.store.key-file", &["etcd"]),
+    ("lock.store.password-file", &["pg", "etcd"]),
     ("lock.store.schema", &["pg"]),
     ("lock.store.pool-max", &["pg"]),
-    ("lock.store.password-file", &["pg"]),
     ("lock.store.connect-timeout", &["pg"]),
     ("lock.store.pooler", &["pg"]),
 ];

@@ -270,20 +270,29 @@ fn two_settings_that_do_not_go_together_are_both_named() {
 
 #[test]
 fn a_setting_of_another_backend_is_refused_and_not_printed() {
-    for (name, value) in [
-        ("lock.store.schema", "locks"),
-        ("lock.store.pool-max", "4"),
-        ("lock.store.password-file", "/run/secrets/db"),
-        ("lock.store.connect-timeout", "1s"),
-        ("lock.store.pooler", "true"),
+    const PG: &str = "postgres://h/db";
+    const ETCD: &str = "etcd://a:1";
+    for (name, value, fitting) in [
+        ("lock.store.schema", "locks", &[PG][..]),
+        ("lock.store.pool-max", "4", &[PG]),
+        ("lock.store.password-file", "/run/secrets/db", &[PG, ETCD]),
+        ("lock.store.connect-timeout", "1s", &[PG]),
+        ("lock.store.pooler", "true", &[PG]),
+        ("lock.store.prefix", "a/b", &[ETCD]),
+        ("lock.store.user", "root", &[ETCD]),
+        ("lock.store.ca-file", "/ca.pem", &[ETCD]),
+        ("lock.store.cert-file", "/cert.pem", &[ETCD]),
+        ("lock.store.key-file", "/key.pem", &[ETCD]),
     ] {
         let with = |url: &str| {
             let flags =
                 [("lock.store.url", url), (name, value)].map(|(name, value)| (name.to_owned(), value.to_owned()));
             Settings::load(None, [], &flags)
         };
-        assert!(with("postgres://h/db").unwrap().to_toml().contains(value), "{name}");
-        for url in ["sqlite:x", "etcd://a:1"] {
+        for url in fitting {
+            assert!(with(url).unwrap().to_toml().contains(value), "{name} {url}");
+        }
+        for url in ["sqlite:x", PG, ETCD].iter().filter(|url| !fitting.contains(url)) {
             let said = with(url).unwrap_err().to_string();
             assert!(said.contains(name) && said.contains("lock.store ("), "{said}");
         }
