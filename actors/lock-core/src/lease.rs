@@ -5,7 +5,7 @@
 //! | owns | the queue of those who want the key here (its order, its bound, who is told what) |
 //! | does not own | the grant: the store does; tokens: the store mints them; expiry: the store judges it |
 //! | on failure | a restart drops the queue; whoever waited is told that the outcome is unknown. What the store granted meanwhile ends by its TTL, or is found again by its request id |
-//! | messages | [`Acquire`], [`Minted`], [`LookedUp`], [`Undone`], [`KeyFreed`], [`KeyRenewed`], [`SessionEnded`], [`Tick`], [`DrainQueue`] |
+//! | messages | [`Acquire`], [`Minted`], [`LookedUp`], [`Undone`], [`KeyFreed`], [`NewsAreHeard`], [`KeyRenewed`], [`SessionEnded`], [`Tick`], [`DrainQueue`] |
 //!
 //! ```text
 //! Acquire → Queue (pure) → Mint → lease clock → one batch → store → Minted → Queue → replies
@@ -69,6 +69,10 @@ pub(crate) struct KeyRenewed {
     pub(crate) expires_in: Duration,
 }
 
+/// From now on it is heard when the grant ends.
+#[derive(Debug)]
+pub(crate) struct NewsAreHeard;
+
 /// A session that waits here has ended.
 #[derive(Debug)]
 pub(crate) struct SessionEnded {
@@ -102,6 +106,7 @@ macro_rules! event {
 event!(
     LookedUp = "LookedUp",
     Undone = "Undone",
+    NewsAreHeard = "NewsAreHeard",
     SessionEnded = "SessionEnded",
     Tick = "Tick",
     LookUpAgain = "LookUpAgain",
@@ -328,6 +333,12 @@ impl Receive<Undone> for LeaseActor {
 impl Receive<KeyFreed> for LeaseActor {
     fn receive(&mut self, message: KeyFreed, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         self.with_queue(cx, |queue, now, out| queue.freed(message.token, now, out));
+    }
+}
+
+impl Receive<NewsAreHeard> for LeaseActor {
+    fn receive(&mut self, _: NewsAreHeard, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.with_queue(cx, Queue::hears);
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) use messages::*;
 use crate::answers::{Acquired, Refusal};
 use crate::config::Config;
 use crate::lane::Lane;
-use crate::lease::{Acquire, DrainQueue, KeyFreed, LeaseActor, SessionEnded, Tick};
+use crate::lease::{Acquire, DrainQueue, KeyFreed, LeaseActor, NewsAreHeard, SessionEnded, Tick};
 use crate::metrics::Metrics;
 use crate::session::{Ended, SessionActor, Waits};
 use crate::watches::Watches;
@@ -64,6 +64,8 @@ pub(crate) struct LeaseClock {
     subscribing: Vec<(LockKey, Reply<Subscription>)>,
     /// The last event heard; none while nobody needs to be told.
     cursor: Option<u64>,
+    /// Since when news are heard, on the monotonic clock; of use while there is a cursor.
+    hears_since: Duration,
     listening: bool,
     /// How many wait at all keys together.
     waiting: u64,
@@ -105,6 +107,7 @@ impl LeaseClock {
             watches: Watches::default(),
             subscribing: Vec::new(),
             cursor: None,
+            hears_since: Duration::ZERO,
             listening: false,
             waiting: 0,
             held: 0,
@@ -639,6 +642,11 @@ impl Receive<WaitChanged> for LeaseClock {
         if let Some(lease) = self.leases.get_mut(&change.key) {
             let before = std::mem::replace(&mut lease.waiters, change.waiters);
             self.waiting = (self.waiting + u64::from(change.waiters)).saturating_sub(u64::from(before));
+            // Its refusal may be older than the news: an attempt takes no longer than a call to the store.
+            let young = cx.clock().mono().saturating_sub(self.hears_since) <= self.config.store_timeout;
+            if change.begins && self.cursor.is_some() && young {
+                lease.handle.tell_surely(NewsAreHeard, cx.trace());
+            }
         }
         let waits = Waits {
             key: change.key.clone(),
@@ -785,6 +793,11 @@ impl Receive<Listened> for LeaseClock {
         match listened.news {
             Ok(News::From(seq)) => {
                 self.cursor = Some(seq);
+                self.hears_since = cx.clock().mono();
+                // What another replica freed between the refusal of these and this moment stands below the cursor.
+                for lease in self.leases.values().filter(|lease| lease.waiters > 0) {
+                    lease.handle.tell_surely(NewsAreHeard, &trace);
+                }
                 for (key, reply) in self.subscribing.drain(..) {
                     reply.send(Ok(self.watches.subscribe(key)));
                 }

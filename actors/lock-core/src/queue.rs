@@ -142,6 +142,8 @@ pub(crate) struct Queue<C> {
     holder: Option<Holder>,
     /// The highest token known to have ended, until an attempt has used the knowledge.
     freed: Option<FencingToken>,
+    /// News are heard from a moment after the attempt under way began: what ended before that was not.
+    unheard: bool,
     ghosts: Vec<Ghost>,
     last_asked: Duration,
     bound: usize,
@@ -158,6 +160,7 @@ impl<C: Caller> Queue<C> {
             wanted: false,
             holder: None,
             freed: None,
+            unheard: false,
             ghosts: Vec::new(),
             last_asked: Duration::ZERO,
             bound,
@@ -197,6 +200,16 @@ impl<C: Caller> Queue<C> {
         self.freed = self.freed.max(Some(token));
         self.wanted = true;
         self.settle(now, out);
+    }
+
+    /// From now on it is heard when a grant ends; one that ended after the last answer and before this was not.
+    pub(crate) fn hears(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
+        if matches!(self.slot, Slot::Empty) {
+            self.wanted = true;
+            self.settle(now, out);
+        } else {
+            self.unheard = true;
+        }
     }
 
     /// The grant under `token` was extended.
@@ -338,6 +351,9 @@ impl<C: Caller> Queue<C> {
         }
         if self.freed.take().is_some_and(|freed| holder.token <= freed) {
             // The attempt overtook the end of that grant on its way to the store.
+            self.wanted = true;
+        }
+        if std::mem::take(&mut self.unheard) {
             self.wanted = true;
         }
         let mut entry = attempt.entry;

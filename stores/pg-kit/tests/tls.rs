@@ -195,7 +195,7 @@ async fn each_sslmode_believes_what_it_says() {
         "of an authority the server does not know"
     );
 
-    // A call that is given up is cancelled over a connection like its own: an unencrypted one would be refused.
+    // A call that is given up is cancelled, over a connection like its own.
     let admin = place.connect(&me, "localhost", &plain).await.unwrap();
     let mut access = place.access(&me, "localhost", &format!("{plain}&application_name=given_up"));
     access.statement_within = Some(Duration::from_secs(600));

@@ -447,3 +447,22 @@ proptest! {
         }
     }
 }
+
+/// What another replica freed between the refusal of a waiter and the moment from which news are heard is seen by nobody:
+/// it asks once more.
+#[test]
+fn who_waits_asks_again_when_news_begin_to_be_heard() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.answer(held_by(7));
+    assert!(bench.seen.attempts.is_empty());
+    bench.act(|queue, now, out| queue.hears(now, out));
+    assert_eq!(bench.seen.attempts.len(), 1);
+    // An attempt that is under way at that moment may be older than the news.
+    bench.act(|queue, now, out| queue.hears(now, out));
+    bench.answer(held_by(7));
+    assert_eq!(bench.seen.attempts.len(), 1);
+    bench.answer(held_by(7));
+    assert!(bench.seen.attempts.is_empty(), "once is enough");
+    assert_eq!((bench.queue.waiters(), bench.told()), (1, vec![]));
+}
