@@ -140,16 +140,18 @@ CREATE TRIGGER rail_exception_is_closed BEFORE UPDATE ON rail_exception
 -- The payout as the rail may know it, its row locked in share mode until the end of the transaction. SELECT alone gives
 -- no right to lock, and without the lock a settlement as FAILED and a late acknowledgement of the same moment would each
 -- miss the other. Whoever settles a payout locks its row first and reads the evidence in a later statement (C1.6).
+-- Runs as the owner, with nothing that the caller made for itself in its search path.
 CREATE FUNCTION rail_payout_state(p_payout_id text) RETURNS text
-LANGUAGE sql VOLATILE SECURITY DEFINER AS $$
-    SELECT state::text FROM payout WHERE payout_id = p_payout_id FOR SHARE
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT state FROM payout WHERE payout_id = p_payout_id FOR SHARE
 $$;
--- Nothing that the caller made for itself stands in for the payouts.
-DO $$ BEGIN
-    EXECUTE format('ALTER FUNCTION rail_payout_state(text) SET search_path = %I, pg_temp', current_schema());
-END $$;
 REVOKE ALL ON FUNCTION rail_payout_state(text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION rail_payout_state(text) TO {rail_role};
+
+-- How often this paydb was found to be restored or moved, and when last by the proxies' clocks. After the first time R1
+-- sends nothing that the rail was not asked about in the same epoch (case D13).
+ALTER TABLE pay_lineage ADD COLUMN epoch bigint NOT NULL DEFAULT 0 CHECK (epoch >= 0), ADD COLUMN restored_at bigint,
+    ADD CHECK ((epoch = 0) = (restored_at IS NULL));
 
 REVOKE ALL ON rail_submission, rail_high_water, rail_exception, rail_lookup FROM PUBLIC;
 GRANT SELECT, INSERT ON rail_submission, rail_high_water, rail_exception, rail_lookup TO {rail_role};
@@ -157,4 +159,7 @@ GRANT UPDATE (forwarded_at, outcome, cause, rail_reference, decline_reason, outc
 GRANT UPDATE (highest_token, updated_at) ON rail_high_water TO {rail_role};
 GRANT UPDATE (closed_by) ON rail_exception TO {rail_role};
 GRANT SELECT ON payout TO {rail_role};
+-- What says that it was restored, and nothing of what it is.
+REVOKE UPDATE ON pay_lineage FROM {rail_role};
+GRANT UPDATE (origin, written_by, epoch, restored_at, changed_at, changed_by, detail) ON pay_lineage TO {rail_role};
 GRANT SELECT ON rail_submission, rail_lookup TO {payment_role};
