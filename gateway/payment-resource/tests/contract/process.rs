@@ -273,7 +273,6 @@ async fn a_store_that_cannot_be_is_refused_by_name_and_without_its_password() {
             Some(("payment.store.schema", "pay; DROP TABLE account")),
             "payment.store.schema",
         ),
-        (Some(("payment.store.url", "sqlite:")), "payment.store.url"),
     ] {
         let extra: Vec<_> = std::iter::once(url).chain(more).collect();
         let refused = payment_resource::run(settings(dir.path(), &extra), "127.0.0.1:0".into(), Host::system())

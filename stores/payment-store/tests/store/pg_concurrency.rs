@@ -286,6 +286,24 @@ async fn a_write_that_fails_in_front_of_commit_is_no_success_and_leaves_nothing(
 }
 
 #[tokio::test]
+async fn a_fenced_write_that_finds_nothing_undoes_the_whole_verb() {
+    // The mark was advanced and COMMIT sent by then. Nothing can bring this about, so the test makes the row unmovable.
+    let b = Bench::on_pg(Fencing::Enforced).await;
+    b.account("A", 1_000).await;
+    b.payout("P", "A", 400).await;
+    b.execute(
+        "CREATE FUNCTION unmoved() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER unmoved BEFORE UPDATE ON payout FOR EACH ROW EXECUTE FUNCTION unmoved()",
+    )
+    .await
+    .unwrap();
+    let before = b.all_rows().await;
+    let error = b.store.apply(command("P", claim(5)), WITHIN).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    assert_eq!(b.all_rows().await, before);
+}
+
+#[tokio::test]
 async fn a_commit_that_is_not_answered_in_time_is_unknown_and_the_verb_can_be_repeated() {
     let (b, _) = claimed().await;
     b.rail.says("P", Some("ACKED"), Some("r1")).await;
