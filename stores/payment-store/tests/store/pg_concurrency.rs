@@ -534,6 +534,14 @@ async fn sessions_that_are_ended_in_the_middle_leave_no_half_verb() {
 #[tokio::test]
 async fn a_cursor_over_the_facts_misses_none() {
     let b = Bench::on_pg(Fencing::Enforced).await;
+    // Between the moment a fact gets its place and its commit some time passes, as it may.
+    b.execute(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(random() * 0.02); RETURN NULL; END $$;
+         CREATE TRIGGER dawdle AFTER INSERT ON payment_event FOR EACH ROW EXECUTE FUNCTION dawdle()",
+    )
+    .await
+    .unwrap();
     let stores = [b.store.clone(), b.another_store().await];
     let writers: Vec<_> = (0..8)
         .map(|writer| {
@@ -548,8 +556,14 @@ async fn a_cursor_over_the_facts_misses_none() {
                 };
                 store.open_account(open, WITHIN).await.unwrap();
                 for n in 0..10 {
-                    let payout = new_payout(&format!("P{writer}-{n}"), &account, 1);
-                    store.create_payout(payout, WITHIN).await.unwrap();
+                    let credit = NewCredit {
+                        idempotency_key: format!("k{writer}-{n}"),
+                        account_id: account.clone(),
+                        amount_minor: 1,
+                        reference: "top-up".into(),
+                        actor: None,
+                    };
+                    store.credit(credit, WITHIN).await.unwrap();
                 }
             })
         })
