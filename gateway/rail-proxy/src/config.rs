@@ -97,7 +97,7 @@ impl Config {
     /// The frame's bound on R3.
     #[must_use]
     pub fn lookup_route_timeout(&self) -> Duration {
-        self.lookup_timeout() + self.store_timeout * 2 + self.request_timeout
+        self.lookup_timeout() + self.store_timeout * 3 + self.request_timeout
     }
 }
 

@@ -6,7 +6,7 @@ mod support;
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use rail_store::{Ack, AckOutcome, Evidence, Execution, ForwardClaim, Outcome, RailStore, Sighting, Verdict};
+use rail_store::{Ack, AckOutcome, Evidence, Execution, ForwardClaim, Outcome, Sighting, Verdict};
 use std::time::Duration;
 use support::{
     HORIZON, Place, SEED, WITHIN, World, acked, block_on, book, declined, executed, final_nothing, on_every_backend, timeout,
@@ -351,7 +351,7 @@ fn live_through(world: &World, payout: &str, account: &str, steps: Vec<Step>) {
             Step::Answer(_) => {}
             Step::Ack(what) => {
                 said.push(what);
-                ack(&world, payout, what.evidence());
+                ack(world, payout, what.evidence());
             }
             Step::LookUp(Some(reference)) => {
                 said.push(Said::Acked(reference));
@@ -376,7 +376,7 @@ fn live_through(world: &World, payout: &str, account: &str, steps: Vec<Step>) {
         assert_eq!(after.forwarded_at, before.forwarded_at);
     }
     let end = world.now(payout);
-    let exceptions = world.exceptions();
+    let exceptions: Vec<_> = world.exceptions().into_iter().filter(|(of, _)| of == payout).collect();
     let acks: std::collections::BTreeSet<_> =
         said.iter().filter_map(|what| match what { Said::Acked(r) => Some(*r), _ => None }).collect();
     let any_decline = said.contains(&Said::Declined);

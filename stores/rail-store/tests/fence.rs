@@ -9,7 +9,7 @@
 mod support;
 
 use rail_store::{
-    AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, RailStore, SubmitOutcome,
+    AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, SubmitOutcome,
 };
 use support::files::Files;
 use support::{
