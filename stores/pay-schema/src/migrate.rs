@@ -1,0 +1,181 @@
+//! The schema: made, brought up to date, or refused.
+
+use crate::{PaySchema, roles};
+use host_kit::Host;
+use lock_api::StoreError;
+use pg_kit::{Connector, describe, unavailable};
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+struct Migration {
+    version: i32,
+    sql: &'static str,
+}
+
+/// In order, without gaps. What was released is never changed.
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: include_str!("../migrations/0001_payments.sql"),
+    },
+    Migration {
+        version: 2,
+        sql: include_str!("../migrations/0002_rail.sql"),
+    },
+];
+
+/// The version this build makes.
+pub const VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// How long a run may take, with the wait for another run.
+const WITHIN: Duration = Duration::from_secs(300);
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The version that was found; 0 where there was none.
+    pub from: i32,
+    /// The version that is there now.
+    pub to: i32,
+    /// The id of this paydb, made with its first version.
+    pub lineage: String,
+}
+
+/// Brings the schema up to date, in one transaction, one program at a time. Done twice, it does nothing the second time.
+///
+/// # Errors
+/// [`StoreError::Unavailable`] naming what is missing: a role with the statement that makes it, a right, the database.
+/// [`StoreError::Corrupt`] where the schema is newer than this program.
+pub async fn migrate(options: &PaySchema, host: &Host) -> Result<Migrated, StoreError> {
+    options.check()?;
+    let connector = Connector::new(&options.access)?;
+    let new_lineage = host.ids.uuid();
+    let migrated = timeout(WITHIN, async {
+        let (client, io) = connector.connect_alone().await?;
+        let outcome = run(&client, options, &new_lineage).await;
+        drop(client);
+        drop(io.await);
+        outcome
+    })
+    .await
+    .unwrap_or_else(|_| Err(unavailable("the schema was not up to date in time")))?;
+    tracing::info!(
+        event = "pay_schema",
+        schema = options.schema,
+        from = migrated.from,
+        to = migrated.to,
+        lineage = migrated.lineage
+    );
+    Ok(migrated)
+}
+
+async fn run(client: &Client, options: &PaySchema, new_lineage: &str) -> Result<Migrated, StoreError> {
+    // Whatever fails is rolled back with the connection. Unavailable is right even for a lost commit: what may have been
+    // done is what the next run wants.
+    let failed = |error: Error| unavailable(format!("bringing paydb's schema up to date: {}", describe(&error)));
+    let schema = &options.schema;
+    roles::check(client, options).await?;
+    // The lock of migrations, for this transaction: programs that start at once take turns. What is asked afterwards sees
+    // what the one before did.
+    client
+        .batch_execute(&format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED;
+             SET LOCAL synchronous_commit = on;
+             SELECT pg_advisory_xact_lock(hashtext('dlock paydb schema'), hashtext('{schema}'))"
+        ))
+        .await
+        .map_err(failed)?;
+    let exists = client
+        .query_typed("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[(schema, Type::TEXT)])
+        .await
+        .map_err(failed)?;
+    if exists.is_empty() {
+        client
+            .batch_execute(&format!("CREATE SCHEMA \"{schema}\""))
+            .await
+            .map_err(failed)?;
+    }
+    client
+        .batch_execute(&format!(
+            "SET LOCAL search_path = \"{schema}\", pg_temp;
+             CREATE TABLE IF NOT EXISTS pay_schema (version int PRIMARY KEY, applied_at timestamptz NOT NULL)"
+        ))
+        .await
+        .map_err(failed)?;
+    let from: i32 = client
+        .query_typed("SELECT coalesce(max(version), 0) FROM pay_schema", &[])
+        .await
+        .map_err(failed)?
+        .first()
+        .map_or(0, |row| row.get(0));
+    if from > VERSION {
+        return Err(StoreError::Corrupt {
+            detail: format!("paydb's schema {schema} is of version {from}, this program knows up to {VERSION}"),
+        });
+    }
+    for migration in MIGRATIONS.iter().filter(|migration| migration.version > from) {
+        client
+            .batch_execute(&filled_in(migration.sql, options))
+            .await
+            .map_err(failed)?;
+        client
+            .batch_execute(&format!(
+                "INSERT INTO pay_schema VALUES ({}, clock_timestamp())",
+                migration.version
+            ))
+            .await
+            .map_err(failed)?;
+    }
+    if from == 0 {
+        client
+            .query_typed(
+                "INSERT INTO pay_lineage (id, lineage, origin, written_by, token_floor, state, changed_at, changed_by)
+                 VALUES (1, $1, pay_origin(), pg_current_xact_id(), 0, 'OK', pay_now_ms(), 'first migration')",
+                &[(&new_lineage, Type::TEXT)],
+            )
+            .await
+            .map_err(failed)?;
+    }
+    let lineage = client
+        .query_typed("SELECT lineage FROM pay_lineage WHERE id = 1", &[])
+        .await
+        .map_err(failed)?;
+    let Some(lineage) = lineage.first().map(|row| row.get(0)) else {
+        return Err(StoreError::Corrupt {
+            detail: format!("paydb's schema {schema} has lost its lineage"),
+        });
+    };
+    client.batch_execute("COMMIT").await.map_err(failed)?;
+    Ok(Migrated {
+        from,
+        to: VERSION,
+        lineage,
+    })
+}
+
+/// The statements with this run's names in them.
+fn filled_in(sql: &str, options: &PaySchema) -> String {
+    let quoted = |name: &str| format!("\"{name}\"");
+    sql.replace("{schema}", &quoted(&options.schema))
+        .replace("{payment_role}", &quoted(&options.payment_role))
+        .replace("{rail_role}", &quoted(&options.rail_role))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_have_no_gap_and_every_placeholder_is_known() {
+        let options = PaySchema::at(pg_kit::Access::at("postgres://h/d"));
+        for (migration, version) in MIGRATIONS.iter().zip(1..) {
+            assert_eq!(migration.version, version);
+            let sql = filled_in(migration.sql, &options);
+            for placeholder in ["{schema", "{payment", "{rail"] {
+                assert!(!sql.contains(placeholder), "version {version}: {placeholder}");
+            }
+        }
+    }
+}
