@@ -159,4 +159,7 @@ GRANT UPDATE (forwarded_at, outcome, cause, rail_reference, decline_reason, outc
 GRANT UPDATE (highest_token, updated_at) ON rail_high_water TO {rail_role};
 GRANT UPDATE (closed_by) ON rail_exception TO {rail_role};
 GRANT SELECT ON payout TO {rail_role};
+-- What says that it was restored, and nothing of what it is.
+REVOKE UPDATE ON pay_lineage FROM {rail_role};
+GRANT UPDATE (origin, written_by, epoch, restored_at, changed_at, changed_by, detail) ON pay_lineage TO {rail_role};
 GRANT SELECT ON rail_submission, rail_lookup TO {payment_role};

@@ -9,7 +9,8 @@ use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 use rail_store::{Ack, AckOutcome, Evidence, Execution, ForwardClaim, Outcome, Sighting, Verdict};
 use std::time::Duration;
 use support::{
-    HORIZON, Place, SEED, WITHIN, World, acked, block_on, book, declined, executed, final_nothing, on_every_backend, timeout,
+    HORIZON, Place, SEED, WITHIN, World, acked, block_on, book, declined, executed, final_nothing, on_every_backend,
+    timeout,
 };
 
 fn ack(world: &World, payout: &str, evidence: Evidence) -> AckOutcome {
@@ -287,7 +288,10 @@ fn a_refusal_in_the_rails_book_is_believed(place: &Place) {
     };
     let found = world.look_up("p1", refused);
     assert_eq!(found.verdict, Verdict::Declined);
-    assert_eq!(found.submission.unwrap().decline_reason.as_deref(), Some("account closed"));
+    assert_eq!(
+        found.submission.unwrap().decline_reason.as_deref(),
+        Some("account closed")
+    );
 }
 
 /// What can happen to one submission, in any order.
@@ -357,8 +361,12 @@ fn live_through(world: &World, payout: &str, account: &str, steps: Vec<Step>) {
                 said.push(Said::Acked(reference));
                 world.look_up(payout, book(&[reference]));
             }
-            Step::LookUp(None) => { world.look_up(payout, Sighting::Failed); }
-            Step::Silence => { world.look_up(payout, book(&[])); }
+            Step::LookUp(None) => {
+                world.look_up(payout, Sighting::Failed);
+            }
+            Step::Silence => {
+                world.look_up(payout, book(&[]));
+            }
             Step::Pass => world.pass(HORIZON + MOMENT),
             Step::PayoutFails => world.payout(payout, account, "FAILED", Some(7)),
         }
@@ -369,7 +377,10 @@ fn live_through(world: &World, payout: &str, account: &str, steps: Vec<Step>) {
             Some(Outcome::NotReceived) => 2,
             Some(_) => 3,
         };
-        assert!(rank(after.outcome) >= rank(before.outcome), "{before:?} became {after:?}");
+        assert!(
+            rank(after.outcome) >= rank(before.outcome),
+            "{before:?} became {after:?}"
+        );
         if rank(before.outcome) == 3 {
             assert_eq!(&after, &before, "a final outcome was overwritten");
         }
@@ -377,11 +388,19 @@ fn live_through(world: &World, payout: &str, account: &str, steps: Vec<Step>) {
     }
     let end = world.now(payout);
     let exceptions: Vec<_> = world.exceptions().into_iter().filter(|(of, _)| of == payout).collect();
-    let acks: std::collections::BTreeSet<_> =
-        said.iter().filter_map(|what| match what { Said::Acked(r) => Some(*r), _ => None }).collect();
+    let acks: std::collections::BTreeSet<_> = said
+        .iter()
+        .filter_map(|what| match what {
+            Said::Acked(r) => Some(*r),
+            _ => None,
+        })
+        .collect();
     let any_decline = said.contains(&Said::Declined);
     if acks.len() > 1 || (!acks.is_empty() && any_decline) {
-        assert!(!exceptions.is_empty(), "a contradiction went unnoticed: {said:?} ended as {end:?}");
+        assert!(
+            !exceptions.is_empty(),
+            "a contradiction went unnoticed: {said:?} ended as {end:?}"
+        );
     } else if let (Some(reference), true) = (acks.first(), exceptions.is_empty()) {
         assert_eq!(end.outcome, Some(Outcome::Acked), "{:?}", said);
         assert_eq!(end.rail_reference.as_deref(), Some(*reference));
@@ -431,4 +450,3 @@ on_every_backend! {
     a_refusal_in_the_rails_book_is_believed,
     case_p14_every_order_of_ack_decline_duplicate_and_late,
 }
-

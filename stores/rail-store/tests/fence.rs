@@ -8,9 +8,7 @@
 
 mod support;
 
-use rail_store::{
-    AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, SubmitOutcome,
-};
+use rail_store::{AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, SubmitOutcome};
 use support::files::Files;
 use support::{
     Paydb, Place, WITHIN, World, acked, block_on, declined, fence_request, on_every_backend, request, timeout, token,
@@ -407,7 +405,11 @@ mod switch_off {
     /// The matrix's half of this point: whether a paused W1 that submits late leads to a second forward.
     fn a_late_submit_is_forwarded_again_only_without_the_fence(place: &Place) {
         for enforced in [true, false] {
-            let world = if enforced { World::new(place) } else { World::unfenced(place) };
+            let world = if enforced {
+                World::new(place)
+            } else {
+                World::unfenced(place)
+            };
             // W1 (7) claims and is paused before it submits; W2 (8) re-claims, submits, is acknowledged.
             world.claimed("p1", "a1", 7);
             world.claimed("p1", "a1", 8);
@@ -434,7 +436,11 @@ mod switch_off {
     /// W1 paused before it posts: it has submitted, W2 finds the submission; one forward either way.
     fn a_submission_that_is_found_is_not_sent_again_either_way(place: &Place) {
         for enforced in [true, false] {
-            let world = if enforced { World::new(place) } else { World::unfenced(place) };
+            let world = if enforced {
+                World::new(place)
+            } else {
+                World::unfenced(place)
+            };
             world.settled("p1", "a1", 7, acked("R7"));
             let FenceOutcome::Fenced { submission, .. } = world.fence("p1", 8, false) else {
                 panic!("refused")

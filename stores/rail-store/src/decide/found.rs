@@ -162,7 +162,12 @@ mod tests {
         let found = judged(&asked(1, book(&[("R1", 1_250)], false)), "CLAIMED", None);
         let row = found.submission.unwrap();
         assert_eq!(
-            (row.outcome, row.rail_reference.as_deref(), row.token.get(), row.forwarded_at),
+            (
+                row.outcome,
+                row.rail_reference.as_deref(),
+                row.token.get(),
+                row.forwarded_at
+            ),
             (Some(Outcome::Acked), Some("R1"), 7, None)
         );
         assert_eq!((found.verdict, found.executions), (Verdict::Executed, 1));

@@ -32,7 +32,9 @@ pub(super) async fn submission(
         // Only reads, and takes no look at the payout: the account is known from the submission alone.
         let (tx, answers) = tx.flight(&[(OF_PAYOUT, &payout), (MARK_OF_PAYOUT, &payout)]).await?;
         let submission = telling(&answers, 0)?.map(Box::new);
-        let highest_token = submission.as_ref().map_or(Ok(0), |_| mark(&answers, 1).map(|m| m.highest_token))?;
+        let highest_token = submission
+            .as_ref()
+            .map_or(Ok(0), |_| mark(&answers, 1).map(|m| m.highest_token))?;
         tx.rollback().await;
         return Ok(Some(FenceOutcome::Fenced {
             submission,

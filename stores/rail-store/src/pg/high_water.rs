@@ -18,8 +18,7 @@ pub(super) const RISE: &str =
      RETURNING highest_token";
 
 /// The same for the account of the payout `$1`, which never changes; nothing where nobody knows the payout.
-pub(super) const RISE_OF_PAYOUT: &str =
-    "INSERT INTO rail_high_water AS mark (account_id, highest_token, updated_at)
+pub(super) const RISE_OF_PAYOUT: &str = "INSERT INTO rail_high_water AS mark (account_id, highest_token, updated_at)
      SELECT account_id, $2, $3 FROM (
          SELECT coalesce((SELECT account_id FROM rail_submission WHERE payout_id = $1 ORDER BY seq LIMIT 1),
                          (SELECT account_id FROM payout WHERE payout_id = $1)) AS account_id) AS known

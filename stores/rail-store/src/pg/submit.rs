@@ -18,11 +18,7 @@ const KEY_USED: &str = "SELECT EXISTS (SELECT 1 FROM rail_submission WHERE idemp
 /// The mark's row lock, then all that is decided by, in one flight; the intent and COMMIT in a second one. Whatever is
 /// not an intent is rolled back, the advanced mark included. None: the database was restored, and the new epoch is to be
 /// recorded first.
-pub(super) async fn submit(
-    tx: Transaction,
-    at: At,
-    request: &SubmitRequest,
-) -> Result<Option<SubmitOutcome>, Stopped> {
+pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> Result<Option<SubmitOutcome>, Stopped> {
     let (token, now) = (signed(request.token.get()), at.now.0);
     let rise: [Param<'_>; 3] = [
         (&request.account_id, Type::TEXT),

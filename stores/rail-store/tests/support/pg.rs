@@ -1,5 +1,7 @@
 //! A paydb on a real server, in a schema and with roles of its own.
 
+pub mod cut;
+
 use super::block_on;
 use host_kit::Host;
 use lock_api::StoreError;
@@ -117,6 +119,29 @@ impl Database {
     /// The first column of the first row, as a number.
     pub async fn number(&self, sql: &str) -> i64 {
         self.admin.query_one(sql, &[]).await.unwrap().get(0)
+    }
+
+    /// Ends every session of the rail.
+    pub async fn terminate(&self) {
+        let sql = format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '{}'",
+            self.schema
+        );
+        self.admin.batch_execute(&sql).await.unwrap();
+    }
+
+    /// What a restored dump does to the lineage: the same row, written by another transaction.
+    pub async fn as_if_restored(&self) {
+        self.payments
+            .batch_execute(
+                "BEGIN;
+                 CREATE TEMP TABLE kept ON COMMIT DROP AS SELECT * FROM pay_lineage;
+                 DELETE FROM pay_lineage;
+                 INSERT INTO pay_lineage SELECT * FROM kept;
+                 COMMIT",
+            )
+            .await
+            .unwrap();
     }
 
     /// Waits until so many sessions of the rail wait for a lock.
