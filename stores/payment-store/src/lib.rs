@@ -12,11 +12,15 @@
 //! On failure: a refusal is an outcome in `Ok` and changed nothing. An error says whether the verb may have happened
 //! ([`lock_api::StoreError`]); repeating the same verb under the same token is always safe, because it replays.
 
+mod checks;
 mod command;
+mod decide;
 mod evidence;
 mod fencing;
 mod model;
+mod once;
 mod outcome;
+mod pg;
 mod spi;
 mod sqlite;
 mod state;
@@ -29,6 +33,7 @@ pub use model::{
     TransitionRow, VerifyReport,
 };
 pub use outcome::{CreateOutcome, FenceOutcome, FenceReason, Refusal, StepOutcome};
+pub use pg::{PgPayments, PgPaymentsOptions, SCHEMA_VERSION};
 pub use spi::{PaymentFuture, PaymentStore};
 pub use sqlite::SqlitePayments;
 pub use state::{PayoutState, Step, TRANSITIONS, TokenRule, Transition, allowed_from, transition};

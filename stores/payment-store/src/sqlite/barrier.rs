@@ -1,9 +1,11 @@
 //! P10, the account fence: the mark goes to T − 1 and a barrier stands there, so that a revoked holder is refused from
 //! now on although nobody has acquired yet (FR-08), even where his own token is exactly T − 1 and had claimed something.
 
-use super::rows::{Event, event, named, signed};
-use super::{Tx, fence};
-use crate::{FenceOutcome, FenceReason, RaiseFence};
+use super::Tx;
+use super::rows::{Event, event, signed};
+use super::seen::{mark, recorded_on_account};
+use crate::decide::{self, named};
+use crate::{FenceOutcome, RaiseFence};
 use rusqlite::{OptionalExtension, params};
 use sql_kit::Decision;
 
@@ -28,17 +30,12 @@ pub(super) fn raise(tx: &Tx<'_>, request: &RaiseFence) -> rusqlite::Result<Decis
     } else {
         0
     };
-    let mark = fence::mark(tx, &request.account_id)?;
-    if tx.fencing.is_enforced() && mark.fence >= request.token.get() {
-        let reason = if mark.fence > request.token.get() {
-            FenceReason::Stale
-        } else {
-            fence::spent(tx, &request.account_id, mark, request.token)?
-        };
-        return Ok(Decision::Rollback(FenceOutcome::FencedOut {
-            reason,
-            highest: mark.fence,
-        }));
+    let mark = mark(tx, &request.account_id)?;
+    if tx.fencing.is_enforced() {
+        let recorded = recorded_on_account(tx, &request.account_id, token)?;
+        if let Some(out) = decide::raise(mark, recorded, request.token) {
+            return Ok(Decision::Rollback(out));
+        }
     }
     let raised = FenceOutcome::Raised { fence: mark.fence };
     if changed == 0 {

@@ -3,16 +3,12 @@
 
 use super::rows::{Done, exactly_one, payout, payout_again, record};
 use super::{Tx, refuse};
+use crate::decide;
 use crate::{Command, Refusal, Step, StepOutcome};
 use rusqlite::params;
 use sql_kit::Decision;
 
-pub(super) fn cancel(
-    tx: &Tx<'_>,
-    command: &Command,
-    operator: &str,
-    reason: Option<&str>,
-) -> rusqlite::Result<Decision<StepOutcome>> {
+pub(super) fn cancel(tx: &Tx<'_>, command: &Command) -> rusqlite::Result<Decision<StepOutcome>> {
     let changed = tx
         .db
         .prepare_cached(
@@ -38,8 +34,8 @@ pub(super) fn cancel(
             account_id: &now.account_id,
             from: Some(crate::PayoutState::Pending),
             token: None,
-            actor: operator,
-            detail: reason.map(|reason| serde_json::json!({ "reason": reason }).to_string()),
+            actor: decide::actor(command),
+            detail: decide::detail(command, &crate::Evidence::default()),
         },
     )?;
     Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(

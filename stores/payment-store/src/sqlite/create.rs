@@ -3,12 +3,13 @@
 
 use super::Tx;
 use super::ledger;
-use super::rows::{Done, Event, account, damaged, event, named, payout, payout_again, record};
+use super::rows::{Done, Event, account, damaged, event, payout, payout_again, record};
+use crate::decide::named;
+use crate::once::{self, json};
 use crate::{AMOUNT_MAX_MINOR, Account, CreateOutcome, NewAccount, NewCredit, NewPayout, Payout, Step};
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sha2::{Digest, Sha256};
 use sql_kit::Decision;
 
 pub(super) fn open_account(tx: &Tx<'_>, new: &NewAccount) -> rusqlite::Result<Decision<CreateOutcome<Account>>> {
@@ -52,9 +53,8 @@ pub(super) fn open_account(tx: &Tx<'_>, new: &NewAccount) -> rusqlite::Result<De
 }
 
 pub(super) fn credit(tx: &Tx<'_>, new: &NewCredit) -> rusqlite::Result<Decision<CreateOutcome<Account>>> {
-    const ROUTE: &str = "POST /v1/accounts/{account_id}/credit";
-    let hash = hash_of(&(&new.account_id, new.amount_minor, &new.reference));
-    if let Some(before) = replayed(tx, ROUTE, &new.idempotency_key, &hash)? {
+    let hash = once::credit_hash(new);
+    if let Some(before) = replayed(tx, once::CREDIT, &new.idempotency_key, &hash)? {
         return Ok(Decision::Rollback(before));
     }
     let Some(before) = account(tx.db, &new.account_id)? else {
@@ -78,21 +78,13 @@ pub(super) fn credit(tx: &Tx<'_>, new: &NewCredit) -> rusqlite::Result<Decision<
     let Some(after) = account(tx.db, &new.account_id)? else {
         return Err(rusqlite::Error::QueryReturnedNoRows);
     };
-    remember(tx, ROUTE, &new.idempotency_key, &hash, &after)?;
+    remember(tx, once::CREDIT, &new.idempotency_key, &hash, &after)?;
     Ok(Decision::Commit(CreateOutcome::Created(after)))
 }
 
 pub(super) fn create_payout(tx: &Tx<'_>, new: &NewPayout) -> rusqlite::Result<Decision<CreateOutcome<Payout>>> {
-    const ROUTE: &str = "POST /v1/payouts";
-    let hash = hash_of(&(
-        &new.chosen_id,
-        &new.account_id,
-        new.amount_minor,
-        &new.currency,
-        &new.creditor,
-        &new.reference,
-    ));
-    if let Some(before) = replayed(tx, ROUTE, &new.idempotency_key, &hash)? {
+    let hash = once::payout_hash(new);
+    if let Some(before) = replayed(tx, once::PAYOUT, &new.idempotency_key, &hash)? {
         return Ok(Decision::Rollback(before));
     }
     let Some(from) = account(tx.db, &new.account_id)? else {
@@ -137,7 +129,7 @@ pub(super) fn create_payout(tx: &Tx<'_>, new: &NewPayout) -> rusqlite::Result<De
         },
     )?;
     let made = payout_again(tx, payout_id)?;
-    remember(tx, ROUTE, &new.idempotency_key, &hash, &made)?;
+    remember(tx, once::PAYOUT, &new.idempotency_key, &hash, &made)?;
     Ok(Decision::Commit(CreateOutcome::Created(made)))
 }
 
@@ -153,13 +145,10 @@ fn replayed<T: DeserializeOwned>(
         .prepare_cached("SELECT body_hash, answer FROM idempotency WHERE route = ?1 AND key = ?2")?
         .query_row([route, key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    match known {
-        None => Ok(None),
-        Some((before, _)) if before != hash => Ok(Some(CreateOutcome::KeyReused)),
-        Some((_, answer)) => serde_json::from_str(&answer)
-            .map(|answer| Some(CreateOutcome::Existing(answer)))
-            .map_err(|error| damaged(1, error)),
-    }
+    known
+        .map(|(before, answer)| once::replayed(&before, &answer, hash))
+        .transpose()
+        .map_err(|error| damaged(1, error))
 }
 
 fn remember(tx: &Tx<'_>, route: &str, key: &str, hash: &str, answer: &impl Serialize) -> rusqlite::Result<()> {
@@ -167,13 +156,4 @@ fn remember(tx: &Tx<'_>, route: &str, key: &str, hash: &str, answer: &impl Seria
         .prepare_cached("INSERT INTO idempotency (route, key, body_hash, answer, at) VALUES (?1, ?2, ?3, ?4, ?5)")?
         .execute(params![route, key, hash, json(answer), tx.now_ms])?;
     Ok(())
-}
-
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).expect("plain values with text keys are always JSON")
-}
-
-/// Text counts byte for byte: two Unicode forms of one name are two bodies.
-fn hash_of(body: &impl Serialize) -> String {
-    hex::encode(Sha256::digest(json(body)))
 }

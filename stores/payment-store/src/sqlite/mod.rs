@@ -11,15 +11,16 @@ mod claim;
 mod create;
 mod escalate;
 mod fail;
-mod fence;
 mod ledger;
 mod list;
 mod post;
 mod rail_view;
 mod resolve;
 mod rows;
+mod seen;
 mod verify;
 
+use crate::decide::{self, Seen};
 use crate::{
     Account, AuditRow, Command, CreateOutcome, FenceOutcome, Fencing, LedgerRow, NewAccount, NewCredit, NewPayout,
     PaymentFuture, PaymentStore, Payout, PayoutQuery, RaiseFence, StepOutcome, Tally, TransitionRow, Verb,
@@ -162,6 +163,24 @@ fn refuse(refusal: crate::Refusal) -> rusqlite::Result<Decision<StepOutcome>> {
     Ok(Decision::Rollback(StepOutcome::Refused(refusal)))
 }
 
+/// Records a step that was written, and answers the payout as it is now.
+fn done(tx: &Tx<'_>, command: &Command, seen: &Seen) -> rusqlite::Result<Decision<StepOutcome>> {
+    let payout_id = &seen.payout.payout_id;
+    rows::record(
+        tx,
+        &rows::Done {
+            step: command.step(),
+            payout_id,
+            account_id: &seen.payout.account_id,
+            from: Some(seen.payout.state),
+            token: command.token().map(lock_api::FencingToken::get),
+            actor: decide::actor(command),
+            detail: decide::detail(command, &seen.evidence),
+        },
+    )?;
+    rows::payout_again(tx, payout_id).map(|now| Decision::Commit(StepOutcome::Done(Box::new(now))))
+}
+
 fn apply(tx: &Tx<'_>, command: &Command) -> rusqlite::Result<Decision<StepOutcome>> {
     match &command.verb {
         Verb::Claim {
@@ -204,8 +223,8 @@ fn apply(tx: &Tx<'_>, command: &Command) -> rusqlite::Result<Decision<StepOutcom
             fault_point!(tx.faults, "payment_resource.before_resolve_commit");
             outcome
         }
-        Verb::Cancel { operator, reason } => {
-            let outcome = cancel::cancel(tx, command, operator, reason.as_deref());
+        Verb::Cancel { .. } => {
+            let outcome = cancel::cancel(tx, command);
             fault_point!(tx.faults, "payment_resource.before_cancel_commit");
             outcome
         }

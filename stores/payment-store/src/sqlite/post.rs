@@ -1,7 +1,9 @@
 //! P5, the post: both ledger legs, the balance and the state, or nothing.
 
-use super::rows::{Done, exactly_one, named, payout, payout_again, record, signed};
-use super::{Tx, fence, ledger, rail_view, refuse, rows};
+use super::rows::{exactly_one, signed};
+use super::seen::seen;
+use super::{Tx, done, ledger, refuse};
+use crate::decide::{self, Verdict};
 use crate::{Command, Refusal, Step, StepOutcome};
 use lock_api::FencingToken;
 use rusqlite::params;
@@ -23,27 +25,13 @@ pub(super) fn post(
     token: FencingToken,
     rail_reference: &str,
 ) -> rusqlite::Result<Decision<StepOutcome>> {
-    let Some(account_id) = rows::account_of(tx, &command.payout_id)? else {
+    let Some(seen) = seen(tx, &command.payout_id, Step::Post, token)? else {
         return refuse(Refusal::PayoutNotFound);
     };
-    let mark = fence::mark(tx, &account_id)?;
-    let Some(now) = payout(tx.db, &command.payout_id)? else {
-        return refuse(Refusal::PayoutNotFound);
-    };
-    if fence::did(tx, &now.payout_id, Step::Post, token)? {
-        return Ok(Decision::Rollback(StepOutcome::Replayed(Box::new(now))));
-    }
-    if tx.fencing.is_enforced()
-        && let Some(refusal) = fence::standing(tx, mark, &now, Step::Post, token)?
-    {
-        return refuse(refusal);
-    }
-    let evidence = rail_view::evidence(tx.db, &now.payout_id)?;
-    if !evidence.supports_post(rail_reference) {
-        return refuse(Refusal::EvidenceMissing {
-            needed: "ACKED with this reference",
-            found: evidence.summary(),
-        });
+    match decide::post(&seen, tx.fencing, token, rail_reference) {
+        Verdict::Do => {}
+        Verdict::Replay => return Ok(Decision::Rollback(StepOutcome::Replayed(Box::new(seen.payout)))),
+        Verdict::Refuse(refusal) => return refuse(refusal),
     }
     let statement = match tx.fencing {
         crate::Fencing::Enforced => FENCED,
@@ -51,27 +39,12 @@ pub(super) fn post(
         crate::Fencing::Off => UNFENCED,
     };
     let changed = tx.db.prepare_cached(statement)?.execute(params![
-        now.payout_id,
+        seen.payout.payout_id,
         signed(token.get()),
         tx.now_ms,
         rail_reference
     ])?;
     exactly_one(changed)?;
-    ledger::pay(tx, &now, token)?;
-    record(
-        tx,
-        &Done {
-            step: Step::Post,
-            payout_id: &now.payout_id,
-            account_id: &now.account_id,
-            from: Some(now.state),
-            token: Some(token.get()),
-            actor: named(command.actor.as_deref()),
-            detail: Some(serde_json::json!({ "rail_reference": rail_reference }).to_string()),
-        },
-    )?;
-    Ok(Decision::Commit(StepOutcome::Done(Box::new(payout_again(
-        tx,
-        &now.payout_id,
-    )?))))
+    ledger::pay(tx, &seen.payout, token)?;
+    done(tx, command, &seen)
 }

@@ -1,7 +1,7 @@
 //! Reading single rows and recording facts: what several statements share.
 
 use super::Tx;
-use crate::{Account, Creditor, Payout, PayoutState, Step};
+use crate::{Account, Payout, PayoutState, Step, once};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 /// A number that the schema keeps non-negative.
@@ -12,13 +12,6 @@ pub(super) fn unsigned(value: i64) -> u64 {
 /// Tokens, versions and sequence numbers stay below 2^53.
 pub(super) fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
-}
-
-/// Who is recorded where nobody said who he is.
-const UNNAMED: &str = "unnamed";
-
-pub(super) fn named(actor: Option<&str>) -> &str {
-    actor.unwrap_or(UNNAMED)
 }
 
 /// Makes the lineage at the first start; answers it.
@@ -67,7 +60,7 @@ pub(super) fn payout_row(row: &Row<'_>) -> rusqlite::Result<Payout> {
         account_id: row.get(2)?,
         amount_minor: row.get(3)?,
         currency: row.get(4)?,
-        creditor: serde_json::from_str::<Creditor>(&creditor).map_err(|error| damaged(5, error))?,
+        creditor: once::creditor(&creditor).map_err(|error| damaged(5, error))?,
         reference: row.get(6)?,
         state: state(row, 7)?,
         claim_token: row.get::<_, Option<i64>>(8)?.map(unsigned),

@@ -1,0 +1,65 @@
+//! P7, the ambiguity: the hold stays, and no worker may submit this payout again under any token (FR-23).
+
+use super::record::{self, Writes};
+use super::rows::{PAYOUT_COLUMNS, signed};
+use super::seen::seen;
+use super::{At, refuse, replay};
+use crate::decide::{self, Verdict};
+use crate::{Command, Fencing, Refusal, Step, StepOutcome};
+use host_kit::fault_point;
+use lock_api::FencingToken;
+use pg_kit::{Stopped, Transaction};
+use tokio_postgres::types::Type;
+
+/// The fenced write.
+const FENCED: &str =
+    "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = $3, version = version + 1, updated_at = $3
+  WHERE payout_id = $1 AND state = 'CLAIMED' AND claim_token = $2
+    AND EXISTS (SELECT 1 FROM account a WHERE a.account_id = payout.account_id AND a.fence = $2 AND a.barrier < $2)";
+
+/// The write of a service that trusts its caller.
+#[cfg(feature = "lab")]
+const UNFENCED: &str =
+    "UPDATE payout SET state = 'RAIL_AMBIGUOUS', ambiguous_since = $3, version = version + 1, updated_at = $3
+  WHERE payout_id = $1 AND $2 > 0";
+
+pub(super) async fn ambiguous(
+    transaction: Transaction,
+    at: At<'_>,
+    command: &Command,
+    token: FencingToken,
+) -> Result<StepOutcome, Stopped> {
+    let (transaction, found) = seen(transaction, &command.payout_id, Step::Ambiguous, token).await?;
+    let Some(found) = found else {
+        return refuse(transaction, Refusal::PayoutNotFound).await;
+    };
+    match decide::ambiguous(&found.seen, at.fencing, token) {
+        Verdict::Do => {}
+        Verdict::Replay => return replay(transaction, found.seen.payout).await,
+        Verdict::Refuse(refusal) => return refuse(transaction, refusal).await,
+    }
+    let statement = match at.fencing {
+        Fencing::Enforced => FENCED,
+        #[cfg(feature = "lab")]
+        Fencing::Off => UNFENCED,
+    };
+    fault_point!(at.faults, "payment_resource.before_ambiguous_commit");
+    record::step(
+        transaction,
+        command,
+        &found,
+        Writes {
+            advances: false,
+            payout: (
+                &format!("{statement} RETURNING {PAYOUT_COLUMNS}"),
+                &[
+                    (&command.payout_id, Type::TEXT),
+                    (&signed(token.get()), Type::INT8),
+                    (&found.now_ms, Type::INT8),
+                ],
+            ),
+            then: &[],
+        },
+    )
+    .await
+}
