@@ -88,7 +88,7 @@ pub(crate) use on_every_backend;
 /// A paydb.
 pub enum Paydb {
     Files(Files),
-    Pg(Database),
+    Pg(Box<Database>),
 }
 
 /// One process's view of a paydb.
@@ -113,7 +113,7 @@ impl World {
     pub fn with(place: &Place, fencing: Fencing) -> Self {
         let paydb = match place {
             Place::Files => Paydb::Files(Files::with_payments()),
-            Place::Pg { url } => Paydb::Pg(block_on(Database::fresh(url))),
+            Place::Pg { url } => Paydb::Pg(Box::new(block_on(Database::fresh(url)))),
         };
         Self::on(paydb, fencing)
     }
