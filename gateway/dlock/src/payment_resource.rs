@@ -8,7 +8,7 @@ pub struct Args {
     /// The address to listen on; port 0 takes a free one. Setting `http.listen`.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Where paydb is: `sqlite:DIRECTORY`. Setting `payment.store.url`.
+    /// Where paydb is: `sqlite:DIRECTORY`, or `postgres://…` as the payment resource's role. Setting `payment.store.url`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     #[command(flatten)]

@@ -2,7 +2,8 @@
 
 use gateway_kit::{Settings, mask};
 use lock_api::StoreError;
-use payment_store::Fencing;
+use payment_store::{Fencing, PgPaymentsOptions};
+use pg_kit::{Access, PasswordSource};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,11 +26,20 @@ pub enum RunError {
     Serve(#[from] std::io::Error),
 }
 
+/// Where paydb is.
+#[derive(Clone, Debug)]
+pub enum Paydb {
+    /// In files: its directory.
+    Directory(PathBuf),
+    /// On PostgreSQL, as the payment resource's role.
+    Postgres(PgPaymentsOptions),
+}
+
 /// The payment resource's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// paydb's directory.
-    pub directory: PathBuf,
+    /// `payment.store.url` and its companions.
+    pub paydb: Paydb,
     /// `payment.store.timeout`.
     pub store_timeout: Duration,
     /// `executor.ambiguous-sla`.
@@ -44,26 +54,50 @@ impl Config {
     /// # Errors
     /// [`RunError::Setting`] where one cannot be served.
     pub fn from_settings(settings: &Settings) -> Result<Self, RunError> {
-        let store = settings.text("payment.store.url").unwrap_or_default();
-        let directory = store
-            .strip_prefix("sqlite:")
-            .filter(|path| !path.is_empty())
-            .ok_or_else(|| RunError::Setting {
-                name: "payment.store.url",
-                reason: format!(
-                    "{} is of a kind this build does not have; it has sqlite:DIRECTORY",
-                    mask(store)
-                ),
-            })?;
+        let paydb = paydb(settings)?;
         #[cfg(feature = "lab")]
         let fencing = Fencing::from_switch(settings.boolean("payment.fencing.enabled"));
         #[cfg(not(feature = "lab"))]
         let fencing = Fencing::Enforced;
         Ok(Self {
-            directory: PathBuf::from(directory),
+            paydb,
             store_timeout: settings.duration("payment.store.timeout"),
             ambiguous_sla: settings.duration("executor.ambiguous-sla"),
             fencing,
         })
     }
+}
+
+fn paydb(settings: &Settings) -> Result<Paydb, RunError> {
+    let store = settings.text("payment.store.url").unwrap_or_default();
+    if let Some(path) = store.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+        return Ok(Paydb::Directory(PathBuf::from(path)));
+    }
+    if !store.starts_with("postgres://") && !store.starts_with("postgresql://") {
+        return Err(RunError::Setting {
+            name: "payment.store.url",
+            reason: format!(
+                "{} is of a kind this build does not have; it has sqlite:DIRECTORY and postgres://…",
+                mask(store)
+            ),
+        });
+    }
+    let password = settings.text("payment.store.password-file").map_or_else(
+        // As the database's own programs do it; a password in the URL holds where this is not set.
+        || PasswordSource::Environment("PGPASSWORD".to_owned()),
+        |path| PasswordSource::File(PathBuf::from(path)),
+    );
+    let schema = settings.text("payment.store.schema").unwrap_or_default();
+    pg_kit::check_name("schema", schema).map_err(|error| RunError::Setting {
+        name: "payment.store.schema",
+        reason: error.to_string(),
+    })?;
+    Ok(Paydb::Postgres(PgPaymentsOptions {
+        access: Access {
+            password,
+            pool_max: usize::try_from(settings.integer("payment.store.pool-max")).unwrap_or(usize::MAX),
+            ..Access::at(store)
+        },
+        schema: schema.to_owned(),
+    }))
 }

@@ -1,13 +1,13 @@
 //! The process: store, row, gateway.
 
-use crate::config::{Config, RunError};
+use crate::config::{Config, Paydb, RunError};
 use crate::document::openapi;
 use crate::routes::{PaymentResource, configure};
 use actor_kit::{Kit, RestartPolicy};
 use gateway_kit::{Drain, Gateway, Settings};
 use host_kit::Host;
 use payment_core::Payments;
-use payment_store::{PaymentStore, SqlitePayments};
+use payment_store::{PaymentStore, PgPayments, SqlitePayments};
 use prometheus::Registry;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,14 +23,22 @@ pub(crate) const VERIFY_WITHIN: Duration = Duration::from_secs(60);
 const FENCE_OFF: &str =
     "FENCE POINT (a) IS OFF (payment.fencing.enabled=false): stale workers write here and money is lost";
 
-/// Opens the store, which brings it to this build's schema, and closes it again.
+/// The one place that chooses the backend.
+async fn open_store(config: &Config, host: &Host) -> Result<Arc<dyn PaymentStore>, RunError> {
+    Ok(match &config.paydb {
+        Paydb::Directory(directory) => Arc::new(SqlitePayments::open(directory, config.fencing, host).await?),
+        Paydb::Postgres(options) => Arc::new(PgPayments::open(options.clone(), config.fencing, host).await?),
+    })
+}
+
+/// Opens the store, which brings files to this build's schema, and closes it again. On PostgreSQL the schema is another
+/// role's: it is looked at and left alone.
 ///
 /// # Errors
 /// [`RunError`].
 pub async fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
     let config = Config::from_settings(settings)?;
-    SqlitePayments::open(&config.directory, config.fencing, host).await?;
-    Ok(())
+    open_store(&config, host).await.map(drop)
 }
 
 /// Runs the payment resource until it is told to stop.
@@ -57,7 +65,7 @@ pub async fn run_and_tell(
         tracing::error!(event = "fencing_off", point = payment_core::POINT, "{FENCE_OFF}");
     }
     let registry = Registry::new();
-    let store: Arc<dyn PaymentStore> = Arc::new(SqlitePayments::open(&config.directory, config.fencing, &host).await?);
+    let store = open_store(&config, &host).await?;
     let trace_capacity = usize::try_from(settings.integer("debug.trace-capacity")).unwrap_or(usize::MAX);
     let kit = Kit::with(
         "payment-resource",

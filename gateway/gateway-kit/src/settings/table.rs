@@ -224,6 +224,27 @@ pub const SETTINGS: &[Setting] = &[
         "Where paydb is; with `sqlite:` a directory. Flag `--store`.",
     ),
     setting(
+        "payment.store.schema",
+        Text { chars_max: 40 },
+        Some("pay"),
+        PAY,
+        "On PostgreSQL: paydb's schema, made by `dlock migrate`. `[a-z0-9_]`.",
+    ),
+    setting(
+        "payment.store.pool-max",
+        Integer { min: 1, max: 1_000 },
+        Some("16"),
+        PAY,
+        "On PostgreSQL: the most connections at a time.",
+    ),
+    setting(
+        "payment.store.password-file",
+        Text { chars_max: 4_096 },
+        None,
+        PAY,
+        "On PostgreSQL: a file that holds the password, read again for each new connection. Unset: `PGPASSWORD`, else the URL's.",
+    ),
+    setting(
         "payment.store.timeout",
         Duration {
             min: 10 * MS,

@@ -1,11 +1,12 @@
 //! P4 (C1.6, claim).
 
-use crate::support::{Bench, WITHIN, claim, command, done, fenced_out, refused, replayed, t};
-use payment_store::{FenceReason, PaymentStore, PayoutState, Refusal, Resolution, StepOutcome, Verb};
+use super::bench;
+use crate::support::{WITHIN, claim, command, done, fenced_out, refused, replayed, t};
+use payment_store::{FenceReason, PayoutState, Refusal, Resolution, StepOutcome, Verb};
 
 #[tokio::test]
 async fn a_claim_advances_the_mark_and_holds_the_money() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 400).await;
     let claimed = done(b.claim("P", 5).await);
@@ -23,33 +24,33 @@ async fn a_claim_advances_the_mark_and_holds_the_money() {
 
 #[tokio::test]
 async fn a_lower_token_is_stale_and_changes_no_row() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     b.payout("Q", "A", 100).await;
     done(b.claim("P", 5).await);
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     assert_eq!(fenced_out(b.claim("Q", 4).await), (FenceReason::Stale, 5));
     assert_eq!(fenced_out(b.claim("P", 4).await), (FenceReason::Stale, 5));
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn one_grant_gives_one_payout() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     b.payout("Q", "A", 100).await;
     done(b.claim("P", 5).await);
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     assert_eq!(fenced_out(b.claim("Q", 5).await), (FenceReason::TokenSpent, 5));
     assert_eq!(replayed(b.claim("P", 5).await).claim_token, Some(5));
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn a_token_of_another_account_is_another_token() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.account("B", 1_000).await;
     b.payout("P", "A", 100).await;
@@ -63,18 +64,18 @@ async fn a_token_of_another_account_is_another_token() {
 
 #[tokio::test]
 async fn a_replay_answers_what_is_recorded_now() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     done(b.claim("P", 5).await);
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     done(b.post("P", 5, "r1").await);
     assert_eq!(replayed(b.claim("P", 5).await).state, PayoutState::Posted);
 }
 
 #[tokio::test]
 async fn a_claim_does_not_replay_once_the_mark_moved_on() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     done(b.claim("P", 5).await);
@@ -85,11 +86,11 @@ async fn a_claim_does_not_replay_once_the_mark_moved_on() {
 
 #[tokio::test]
 async fn a_business_refusal_leaves_the_mark() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 100).await;
     b.payout("P", "A", 101).await;
     b.payout("Q", "A", 100).await;
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     assert_eq!(
         refused(b.claim("P", 5).await),
         Refusal::InsufficientFunds {
@@ -97,14 +98,14 @@ async fn a_business_refusal_leaves_the_mark() {
             amount_minor: 101
         }
     );
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
     // The token is not spent by it.
     done(b.claim("Q", 5).await);
 }
 
 #[tokio::test]
 async fn what_the_worker_re_read_is_in_the_predicate() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     let stale_read = |version| Verb::Claim {
@@ -123,11 +124,11 @@ async fn what_the_worker_re_read_is_in_the_predicate() {
 #[tokio::test]
 async fn an_ambiguous_payout_is_claimed_by_nobody() {
     // FR-23.
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 100).await;
     done(b.claim("P", 5).await);
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     done(b.ambiguous("P", 5).await);
     for token in [6, 7, 1_000] {
         assert_eq!(
@@ -143,19 +144,19 @@ async fn an_ambiguous_payout_is_claimed_by_nobody() {
 
 #[tokio::test]
 async fn an_unknown_payout_is_not_found() {
-    let b = Bench::new().await;
+    let b = bench().await;
     assert_eq!(refused(b.claim("nobody", 1).await), Refusal::PayoutNotFound);
 }
 
 #[tokio::test]
 async fn case_p02_ambiguous_money_stays_held() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 600).await;
     b.payout("Q", "A", 401).await;
     b.payout("R", "A", 400).await;
     done(b.claim("P", 1).await);
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     done(b.ambiguous("P", 1).await);
     assert_eq!(
         refused(b.claim("Q", 2).await),
@@ -169,11 +170,11 @@ async fn case_p02_ambiguous_money_stays_held() {
 
 #[tokio::test]
 async fn case_p04_a_failed_payout_is_never_claimed_again() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 600).await;
     done(b.claim("P", 1).await);
-    b.rail.says("P", Some("DECLINED"), None);
+    b.rail.says("P", Some("DECLINED"), None).await;
     done(b.fail("P", 1).await);
     let credit = payment_store::NewCredit {
         idempotency_key: "k".into(),
@@ -195,7 +196,7 @@ async fn case_p04_a_failed_payout_is_never_claimed_again() {
 
 #[tokio::test]
 async fn case_p09_the_sixth_claim_exceeds_the_balance() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 5_000).await;
     for n in 1..=6u64 {
         b.payout(&format!("P{n}"), "A", 1_000).await;
@@ -215,7 +216,7 @@ async fn case_p09_the_sixth_claim_exceeds_the_balance() {
 
 #[tokio::test]
 async fn case_d06_a_dead_workers_claim_is_taken_over_without_a_second_look_at_the_funds() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 1_000).await;
     done(b.claim("P", 1).await);
@@ -229,7 +230,7 @@ async fn case_d06_a_dead_workers_claim_is_taken_over_without_a_second_look_at_th
     let found = b.store.payouts(claimed, WITHIN).await.unwrap();
     assert_eq!(found.len(), 1);
     done(b.claim("P", 2).await);
-    b.rail.says("P", Some("ACKED"), Some("r"));
+    b.rail.says("P", Some("ACKED"), Some("r")).await;
     done(b.post("P", 2, "r").await);
     assert_eq!(b.account_now("A").await.balance_minor, 0);
     assert_eq!(b.violations().await, Vec::<String>::new());
@@ -237,20 +238,13 @@ async fn case_d06_a_dead_workers_claim_is_taken_over_without_a_second_look_at_th
 
 #[tokio::test]
 async fn case_d11_parallel_claims_never_hold_more_than_the_balance() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     for n in 0..40 {
         b.payout(&format!("P{n}"), "A", 90).await;
     }
-    // Two stores on one file, as two processes would have it.
-    let second = payment_store::SqlitePayments::open(
-        b.dir.path(),
-        payment_store::Fencing::Enforced,
-        &host_kit::Host::system(),
-    )
-    .await
-    .unwrap();
-    let stores = [b.store.clone(), std::sync::Arc::new(second)];
+    // Two stores on one database, as two processes would have it.
+    let stores = [b.store.clone(), b.another_store().await];
     let calls: Vec<_> = (0..40u64)
         .map(|n| {
             let store = stores[usize::from(n % 2 == 1)].clone();
@@ -275,13 +269,13 @@ async fn case_d11_parallel_claims_never_hold_more_than_the_balance() {
 
 #[tokio::test]
 async fn case_d14_a_payout_that_can_never_be_submitted_is_failed_and_its_hold_freed() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 1_000).await;
     done(b.claim("P", 1).await);
     assert_eq!(crate::support::no_evidence(b.fail("P", 1).await), "NONE");
     // What R6 with forbid records.
-    b.rail.says("P", Some("NOT_SENT"), None);
+    b.rail.says("P", Some("NOT_SENT"), None).await;
     done(b.fail("P", 1).await);
     assert_eq!(b.account_now("A").await.held_minor, 0);
     assert_eq!(

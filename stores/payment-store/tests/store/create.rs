@@ -1,7 +1,8 @@
 //! P1, P2: accounts, credits, payouts.
 
-use crate::support::{Bench, WITHIN, new_payout};
-use payment_store::{AMOUNT_MAX_MINOR, CreateOutcome, Creditor, NewAccount, NewCredit, PaymentStore};
+use super::bench;
+use crate::support::{WITHIN, new_payout};
+use payment_store::{AMOUNT_MAX_MINOR, CreateOutcome, Creditor, NewAccount, NewCredit};
 
 fn open(currency: &str, opening_balance_minor: i64) -> NewAccount {
     NewAccount {
@@ -24,7 +25,7 @@ fn credit(key: &str, account_id: &str, amount_minor: i64) -> NewCredit {
 
 #[tokio::test]
 async fn an_account_is_opened_once() {
-    let b = Bench::new().await;
+    let b = bench().await;
     assert!(matches!(
         b.store.open_account(open("EUR", 10), WITHIN).await.unwrap(),
         CreateOutcome::Created(_)
@@ -43,7 +44,7 @@ async fn an_account_is_opened_once() {
 
 #[tokio::test]
 async fn case_p10_a_reused_key_with_another_body_makes_nothing() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 10).await;
     b.account("B", 10).await;
     assert!(matches!(
@@ -54,7 +55,7 @@ async fn case_p10_a_reused_key_with_another_body_makes_nothing() {
         b.store.credit(credit("k", "A", 5), WITHIN).await.unwrap(),
         CreateOutcome::Existing(account) if account.balance_minor == 15
     ));
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     for other in [credit("k", "A", 6), credit("k", "B", 5)] {
         assert_eq!(b.store.credit(other, WITHIN).await.unwrap(), CreateOutcome::KeyReused);
     }
@@ -75,13 +76,13 @@ async fn case_p10_a_reused_key_with_another_body_makes_nothing() {
         b.store.create_payout(other, WITHIN).await.unwrap(),
         CreateOutcome::Conflict { .. }
     ));
-    assert_ne!(b.all_rows(), before);
+    assert_ne!(b.all_rows().await, before);
     assert_eq!(b.violations().await, Vec::<String>::new());
 }
 
 #[tokio::test]
 async fn a_payout_needs_its_account_and_its_currency() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 10).await;
     let mut payout = new_payout("P", "nobody", 5);
     assert_eq!(
@@ -98,7 +99,7 @@ async fn a_payout_needs_its_account_and_its_currency() {
 
 #[tokio::test]
 async fn a_balance_never_leaves_what_json_can_carry() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", AMOUNT_MAX_MINOR).await;
     assert_eq!(
         b.store.credit(credit("k", "A", 1), WITHIN).await.unwrap(),
@@ -108,7 +109,7 @@ async fn a_balance_never_leaves_what_json_can_carry() {
 
 #[tokio::test]
 async fn case_p12_text_is_kept_and_compared_byte_for_byte() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     // é composed and decomposed, an emoji of several code points, right-to-left, a line separator.
     let texts = ["\u{e9}", "e\u{301}", "👩‍🚀", "\u{5e9}\u{5dc}\u{5d5}\u{5dd}", "a\u{2028}b"];

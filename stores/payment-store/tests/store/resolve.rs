@@ -1,19 +1,20 @@
 //! P8 (C1.6, resolve) and escalation.
 
+use super::bench;
 use crate::support::{
-    Bench, Rail, WITHIN, by_hand, command, done, fenced_out, no_evidence, post, refused, replayed, resolve,
+    Bench, WITHIN, by_hand, command, done, fenced_out, no_evidence, post, refused, replayed, resolve,
 };
 use host_kit::Random;
-use payment_store::{FenceReason, PaymentStore, PayoutState, Refusal, Resolution, StepOutcome};
+use payment_store::{FenceReason, PayoutState, Refusal, Resolution, StepOutcome};
 use std::time::Duration;
 
 async fn ambiguous() -> Bench {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 400).await;
     b.payout("Q", "A", 400).await;
     done(b.claim("P", 5).await);
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     done(b.ambiguous("P", 5).await);
     b
 }
@@ -29,15 +30,15 @@ async fn the_reconciler_needs_evidence_on_his_side() {
         (Some("DECLINED"), false, true),
         (Some("NOT_RECEIVED"), false, true),
     ] {
-        b.rail.says("P", outcome, None);
-        let before = b.all_rows();
+        b.rail.says("P", outcome, None).await;
+        let before = b.all_rows().await;
         if !posted {
             no_evidence(b.resolve("P", 6, Resolution::Posted).await);
         }
         if !failed {
             no_evidence(b.resolve("P", 6, Resolution::Failed).await);
         }
-        assert_eq!(b.all_rows(), before, "{outcome:?}");
+        assert_eq!(b.all_rows().await, before, "{outcome:?}");
     }
     let failed = done(b.resolve("P", 6, Resolution::Failed).await);
     assert_eq!(
@@ -50,8 +51,8 @@ async fn the_reconciler_needs_evidence_on_his_side() {
 #[tokio::test]
 async fn a_resolution_advances_the_mark_and_posts_both_legs() {
     let b = ambiguous().await;
-    b.rail.says("P", Some("ACKED"), Some("late"));
-    let before = b.all_rows();
+    b.rail.says("P", Some("ACKED"), Some("late")).await;
+    let before = b.all_rows().await;
     assert_eq!(
         fenced_out(b.resolve("P", 4, Resolution::Posted).await),
         (FenceReason::Stale, 5)
@@ -61,10 +62,10 @@ async fn a_resolution_advances_the_mark_and_posts_both_legs() {
         fenced_out(b.resolve("P", 5, Resolution::Posted).await),
         (FenceReason::TokenSpent, 5)
     );
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
     let posted = done(b.resolve("P", 6, Resolution::Posted).await);
     assert_eq!(
-        (posted.rail_reference.as_deref(), b.legs("P"), b.mark("A").await),
+        (posted.rail_reference.as_deref(), b.legs("P").await, b.mark("A").await),
         (Some("late"), 2, 6)
     );
     // The token is spent on it.
@@ -87,10 +88,10 @@ async fn a_resolution_advances_the_mark_and_posts_both_legs() {
 
 #[tokio::test]
 async fn only_an_ambiguous_payout_is_resolved() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 400).await;
-    b.rail.says("P", Some("ACKED"), Some("r"));
+    b.rail.says("P", Some("ACKED"), Some("r")).await;
     for (token, from) in [(3, PayoutState::Pending), (4, PayoutState::Claimed)] {
         if from == PayoutState::Claimed {
             done(b.claim("P", 3).await);
@@ -108,18 +109,18 @@ async fn only_an_ambiguous_payout_is_resolved() {
 #[tokio::test]
 async fn by_hand_needs_no_evidence_but_may_not_contradict_it() {
     let b = ambiguous().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
-    let before = b.all_rows();
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
+    let before = b.all_rows().await;
     no_evidence(b.apply("P", by_hand(6, Resolution::Failed, None)).await);
     no_evidence(b.apply("P", by_hand(6, Resolution::Posted, Some("r2"))).await);
-    b.rail.says("P", Some("NOT_RECEIVED"), None);
+    b.rail.says("P", Some("NOT_RECEIVED"), None).await;
     no_evidence(b.apply("P", by_hand(6, Resolution::Posted, Some("r1"))).await);
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     assert_eq!(
         fenced_out(b.apply("P", by_hand(4, Resolution::Posted, None)).await),
         (FenceReason::Stale, 5)
     );
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
     let posted = done(b.apply("P", by_hand(6, Resolution::Posted, Some("seen"))).await);
     assert_eq!(posted.rail_reference.as_deref(), Some("seen"));
     let last = b
@@ -137,9 +138,9 @@ async fn by_hand_needs_no_evidence_but_may_not_contradict_it() {
 #[tokio::test]
 async fn case_d02_a_late_ack_between_lookup_and_resolution_decides() {
     let b = ambiguous().await;
-    b.rail.says("P", Some("NOT_RECEIVED"), None);
+    b.rail.says("P", Some("NOT_RECEIVED"), None).await;
     // The reconciler has read NOT_RECEIVED; before his resolution arrives the rail acks.
-    b.rail.says("P", Some("ACKED"), Some("late"));
+    b.rail.says("P", Some("ACKED"), Some("late")).await;
     assert_eq!(no_evidence(b.resolve("P", 6, Resolution::Failed).await), "ACKED");
     done(b.resolve("P", 6, Resolution::Posted).await);
     assert_eq!(b.violations().await, Vec::<String>::new());
@@ -151,11 +152,11 @@ async fn case_p06_post_reconcile_and_late_ack_at_once_write_two_legs() {
     println!("seed {seed}");
     let random = Random::seeded(seed);
     for round in 0..12 {
-        let b = Bench::new().await;
+        let b = bench().await;
         b.account("A", 1_000).await;
         b.payout("P", "A", 400).await;
         done(b.claim("P", 5).await);
-        b.rail.says("P", Some("TIMEOUT"), None);
+        b.rail.says("P", Some("TIMEOUT"), None).await;
         if random.chance(0.5) {
             done(b.ambiguous("P", 5).await);
         }
@@ -169,8 +170,8 @@ async fn case_p06_post_reconcile_and_late_ack_at_once_write_two_legs() {
         for last in (1..verbs.len()).rev() {
             verbs.swap(last, usize::try_from(random.below(last as u64 + 1)).unwrap());
         }
-        let dir = b.dir.path().to_owned();
-        let ack = tokio::task::spawn_blocking(move || Rail::open(&dir).says("P", Some("ACKED"), Some("late")));
+        let rail = b.another_rail().await;
+        let ack = tokio::spawn(async move { rail.says("P", Some("ACKED"), Some("late")).await });
         let calls: Vec<_> = verbs
             .into_iter()
             .map(|verb| {
@@ -190,7 +191,7 @@ async fn case_p06_post_reconcile_and_late_ack_at_once_write_two_legs() {
             done(b.resolve("P", 9, Resolution::Posted).await);
         }
         assert_eq!(
-            (b.now("P").await.state, b.legs("P")),
+            (b.now("P").await.state, b.legs("P").await),
             (PayoutState::Posted, 2),
             "round {round}"
         );
@@ -215,7 +216,7 @@ async fn escalation_is_a_flag_and_changes_nothing_else() {
     assert!(after.escalated_at_ms.is_some());
     assert_eq!((after.state, after.version), (before.state, before.version));
     assert_eq!(b.store.tally(WITHIN).await.unwrap().escalated, 1);
-    b.rail.says("P", Some("ACKED"), Some("late"));
+    b.rail.says("P", Some("ACKED"), Some("late")).await;
     assert!(matches!(
         b.resolve("P", 6, Resolution::Posted).await,
         StepOutcome::Done(_)

@@ -1,10 +1,11 @@
 //! P5, P6, P7 (C1.6, post / fail / ambiguous) and P9's cancel.
 
+use super::bench;
 use crate::support::{Bench, WITHIN, ambiguous, command, done, fail, fenced_out, no_evidence, post, refused, replayed};
-use payment_store::{FenceReason, PaymentStore, PayoutState, Refusal, Resolution, StepOutcome, Verb};
+use payment_store::{FenceReason, PayoutState, Refusal, Resolution, StepOutcome, Verb};
 
 async fn claimed() -> Bench {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 400).await;
     b.payout("Q", "A", 400).await;
@@ -15,7 +16,7 @@ async fn claimed() -> Bench {
 #[tokio::test]
 async fn a_post_writes_both_legs_and_the_balance() {
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     let posted = done(b.post("P", 5, "r1").await);
     assert_eq!(
         (posted.state, posted.rail_reference.as_deref()),
@@ -48,7 +49,7 @@ async fn a_post_writes_both_legs_and_the_balance() {
 #[tokio::test]
 async fn without_matching_evidence_nothing_is_settled() {
     let b = claimed().await;
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     assert_eq!(no_evidence(b.post("P", 5, "r1").await), "NONE");
     assert_eq!(no_evidence(b.fail("P", 5).await), "NONE");
     assert_eq!(no_evidence(b.ambiguous("P", 5).await), "NONE");
@@ -60,7 +61,7 @@ async fn without_matching_evidence_nothing_is_settled() {
         (Some("NOT_RECEIVED"), false, true, false),
         (Some("NOT_SENT"), false, true, false),
     ] {
-        b.rail.says("P", outcome, Some("r1"));
+        b.rail.says("P", outcome, Some("r1")).await;
         assert_eq!(
             no_evidence(b.post("P", 5, "another").await),
             outcome.unwrap_or("INTENT")
@@ -75,62 +76,31 @@ async fn without_matching_evidence_nothing_is_settled() {
             no_evidence(b.ambiguous("P", 5).await);
         }
     }
-    assert_eq!(b.all_rows(), before);
-}
-
-#[tokio::test]
-async fn a_rail_file_that_is_not_there_is_no_evidence() {
-    let dir = tempfile::tempdir().unwrap();
-    let store =
-        payment_store::SqlitePayments::open(dir.path(), payment_store::Fencing::Enforced, &host_kit::Host::system())
-            .await
-            .unwrap();
-    let open = payment_store::NewAccount {
-        account_id: "A".into(),
-        currency: "EUR".into(),
-        opening_balance_minor: 10,
-        actor: None,
-    };
-    store.open_account(open, WITHIN).await.unwrap();
-    store
-        .create_payout(crate::support::new_payout("P", "A", 10), WITHIN)
-        .await
-        .unwrap();
-    done(
-        store
-            .apply(command("P", crate::support::claim(1)), WITHIN)
-            .await
-            .unwrap(),
-    );
-    no_evidence(store.apply(command("P", ambiguous(1)), WITHIN).await.unwrap());
-    // It comes into being while the store is open.
-    let rail = crate::support::Rail::open(dir.path());
-    rail.says("P", Some("ACKED"), Some("r"));
-    done(store.apply(command("P", post(1, "r")), WITHIN).await.unwrap());
+    assert_eq!(b.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn a_lower_token_is_stale_a_higher_one_has_claimed_nothing() {
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
-    let before = b.all_rows();
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
+    let before = b.all_rows().await;
     assert_eq!(fenced_out(b.post("P", 4, "r1").await), (FenceReason::Stale, 5));
     assert_eq!(fenced_out(b.post("P", 6, "r1").await), (FenceReason::NotClaimed, 5));
     assert_eq!(fenced_out(b.fail("P", 6).await), (FenceReason::NotClaimed, 5));
     assert_eq!(fenced_out(b.ambiguous("P", 6).await), (FenceReason::NotClaimed, 5));
     // The mark's token belongs to P, not to Q.
-    b.rail.says("Q", Some("ACKED"), Some("r2"));
+    b.rail.says("Q", Some("ACKED"), Some("r2")).await;
     assert_eq!(fenced_out(b.post("Q", 5, "r2").await), (FenceReason::TokenSpent, 5));
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn at_a_barrier_nothing_is_recorded_so_the_token_is_stale() {
-    let b = Bench::new().await;
+    let b = bench().await;
     b.account("A", 1_000).await;
     b.payout("P", "A", 400).await;
     b.fence("A", 8).await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     assert_eq!(fenced_out(b.post("P", 7, "r1").await), (FenceReason::Stale, 7));
     assert_eq!(fenced_out(b.claim("P", 7).await), (FenceReason::Stale, 7));
     done(b.claim("P", 8).await);
@@ -139,22 +109,22 @@ async fn at_a_barrier_nothing_is_recorded_so_the_token_is_stale() {
 #[tokio::test]
 async fn a_final_step_replays_even_after_the_mark_moved_on() {
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     done(b.post("P", 5, "r1").await);
     done(b.claim("Q", 6).await);
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     assert_eq!(replayed(b.post("P", 5, "r1").await).state, PayoutState::Posted);
     // Another step of the same token is not the step it did.
     assert_eq!(fenced_out(b.fail("P", 5).await), (FenceReason::Stale, 6));
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
 }
 
 #[tokio::test]
 async fn an_ambiguous_step_replays_as_what_is_recorded_now() {
     let b = claimed().await;
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     done(b.ambiguous("P", 5).await);
-    b.rail.says("P", Some("ACKED"), Some("late"));
+    b.rail.says("P", Some("ACKED"), Some("late")).await;
     done(b.resolve("P", 6, Resolution::Posted).await);
     assert_eq!(replayed(b.ambiguous("P", 5).await).state, PayoutState::Posted);
 }
@@ -163,17 +133,17 @@ async fn an_ambiguous_step_replays_as_what_is_recorded_now() {
 async fn the_next_holder_posts_what_the_former_submitted() {
     // C1.8: ACKED → post with the stored reference, no submit.
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     done(b.claim("P", 6).await);
     assert_eq!(fenced_out(b.post("P", 5, "r1").await), (FenceReason::Stale, 6));
     done(b.post("P", 6, "r1").await);
-    assert_eq!(b.legs("P"), 2);
+    assert_eq!(b.legs("P").await, 2);
 }
 
 #[tokio::test]
 async fn case_p07_fifty_posts_at_once_write_two_legs() {
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     let calls: Vec<_> = (0..50)
         .map(|_| {
             let store = b.store.clone();
@@ -188,7 +158,7 @@ async fn case_p07_fifty_posts_at_once_write_two_legs() {
             StepOutcome::Refused(refusal) => panic!("{refusal:?}"),
         }
     }
-    assert_eq!((fresh, again, b.legs("P")), (1, 49, 2));
+    assert_eq!((fresh, again, b.legs("P").await), (1, 49, 2));
     assert_eq!(b.violations().await, Vec::<String>::new());
 }
 
@@ -196,7 +166,7 @@ async fn case_p07_fifty_posts_at_once_write_two_legs() {
 async fn case_p08_post_fail_and_ambiguous_at_once_have_one_winner() {
     for outcome in ["ACKED", "DECLINED", "TIMEOUT"] {
         let b = claimed().await;
-        b.rail.says("P", Some(outcome), Some("r1"));
+        b.rail.says("P", Some(outcome), Some("r1")).await;
         let calls: Vec<_> = [
             post(5, "r1"),
             fail(5),
@@ -240,9 +210,9 @@ async fn case_p08_post_fail_and_ambiguous_at_once_have_one_winner() {
 #[tokio::test]
 async fn case_p08_even_when_the_evidence_changes_between_them_one_wins() {
     let b = claimed().await;
-    b.rail.says("P", Some("TIMEOUT"), None);
+    b.rail.says("P", Some("TIMEOUT"), None).await;
     done(b.ambiguous("P", 5).await);
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     assert_eq!(
         refused(b.post("P", 5, "r1").await),
         Refusal::IllegalTransition {
@@ -250,17 +220,17 @@ async fn case_p08_even_when_the_evidence_changes_between_them_one_wins() {
             to: PayoutState::Posted
         }
     );
-    assert_eq!(b.legs("P"), 0);
+    assert_eq!(b.legs("P").await, 0);
 }
 
 #[tokio::test]
 async fn case_p20_the_same_post_twice_is_one_row() {
     let b = claimed().await;
-    b.rail.says("P", Some("ACKED"), Some("r1"));
+    b.rail.says("P", Some("ACKED"), Some("r1")).await;
     done(b.post("P", 5, "r1").await);
-    let before = b.all_rows();
+    let before = b.all_rows().await;
     replayed(b.post("P", 5, "r1").await);
-    assert_eq!(b.all_rows(), before);
+    assert_eq!(b.all_rows().await, before);
     let history = b.store.history("P".into(), 0, 10, WITHIN).await.unwrap().unwrap();
     let steps: Vec<_> = history.iter().map(|step| (step.to_state, step.token)).collect();
     assert_eq!(

@@ -1,5 +1,6 @@
-//! A store in a directory of its own, with a rail beside it that says what the test wants.
+//! A store of its own for each test, with a rail beside it that says what the test wants.
 
+use crate::pg_schema::Schema;
 use host_kit::Host;
 use lock_api::FencingToken;
 use payment_store::{
@@ -8,20 +9,34 @@ use payment_store::{
 };
 use rusqlite::params;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
+use tokio_postgres::Client;
 
 /// Far above anything a healthy machine needs.
 pub const WITHIN: Duration = Duration::from_secs(20);
 
+/// A store on a backend, with a rail beside it.
 pub struct Bench {
-    pub dir: tempfile::TempDir,
-    pub store: Arc<SqlitePayments>,
+    pub store: Arc<dyn PaymentStore>,
     pub rail: Rail,
+    fencing: Fencing,
+    place: Place,
 }
 
-/// The rail proxy's file, as contract C1.2 describes it.
-pub struct Rail(pub rusqlite::Connection);
+enum Place {
+    Files(tempfile::TempDir),
+    Pg(Box<Schema>),
+}
+
+/// Where the rail proxy writes, written by the test: the rail says whatever the test wants, also what the rail proxy's own
+/// rules would not let it say.
+pub enum Rail {
+    /// The rail proxy's file, as contract C1.2 describes it.
+    File(Mutex<rusqlite::Connection>),
+    /// The rail proxy's tables, by a connection that may do everything.
+    Pg(Client),
+}
 
 pub fn t(token: u64) -> FencingToken {
     token.to_string().parse().unwrap()
@@ -39,40 +54,120 @@ impl Rail {
                rail_reference TEXT, decline_reason TEXT, outcome_at INTEGER, fencing_enforced INTEGER);",
         )
         .unwrap();
-        Self(db)
+        Self::File(Mutex::new(db))
+    }
+
+    pub fn file(&self) -> MutexGuard<'_, rusqlite::Connection> {
+        match self {
+            Self::File(file) => file.lock().unwrap(),
+            Self::Pg(_) => panic!("no file"),
+        }
     }
 
     /// Records one submission of the payout, with this outcome; replaces an earlier one of the same number.
-    pub fn says(&self, payout_id: &str, outcome: Option<&str>, rail_reference: Option<&str>) {
-        self.says_of(payout_id, 1, outcome, rail_reference);
+    pub async fn says(&self, payout_id: &str, outcome: Option<&str>, rail_reference: Option<&str>) {
+        self.says_of(payout_id, 1, outcome, rail_reference).await;
     }
 
-    pub fn says_of(&self, payout_id: &str, n: u32, outcome: Option<&str>, rail_reference: Option<&str>) {
-        self.0
-            .execute(
-                "INSERT OR REPLACE INTO rail_submission (submission_id, payout_id, outcome, rail_reference)
-                 VALUES (?1, ?2, ?3, ?4)",
-                params![format!("s-{payout_id}-{n}"), payout_id, outcome, rail_reference],
-            )
-            .unwrap();
+    pub async fn says_of(&self, payout_id: &str, n: u32, outcome: Option<&str>, rail_reference: Option<&str>) {
+        let id = format!("s-{payout_id}-{n}");
+        match self {
+            Self::File(file) => {
+                file.lock()
+                    .unwrap()
+                    .execute(
+                        "INSERT OR REPLACE INTO rail_submission (submission_id, payout_id, outcome, rail_reference)
+                         VALUES (?1, ?2, ?3, ?4)",
+                        params![id, payout_id, outcome, rail_reference],
+                    )
+                    .unwrap();
+            }
+            Self::Pg(client) => {
+                client
+                    .execute(
+                        "INSERT INTO rail_submission (submission_id, payout_id, account_id, token, idempotency_key,
+                             client_reference, amount_minor, currency, intent_at, outcome, rail_reference, outcome_at,
+                             fencing_enforced)
+                         VALUES ($1, $2, 'A', 1, $2, $2, 1, 'EUR', 0, $3, $4, 0, false)
+                         ON CONFLICT (submission_id) DO UPDATE SET outcome = $3, rail_reference = $4",
+                        &[&id, &payout_id, &outcome, &rail_reference],
+                    )
+                    .await
+                    .unwrap();
+            }
+        }
     }
 }
 
 impl Bench {
-    /// Fences up, time and threads of the real kind.
-    pub async fn new() -> Self {
-        Self::with(Fencing::Enforced).await
-    }
-
-    pub async fn with(fencing: Fencing) -> Self {
+    /// Files in a directory of its own.
+    pub async fn on_sqlite(fencing: Fencing) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let rail = Rail::open(dir.path());
-        let store = Arc::new(
-            SqlitePayments::open(dir.path(), fencing, &Host::system())
-                .await
-                .unwrap(),
-        );
-        Self { dir, store, rail }
+        let store = SqlitePayments::open(dir.path(), fencing, &Host::system())
+            .await
+            .unwrap();
+        Self {
+            store: Arc::new(store),
+            rail,
+            fencing,
+            place: Place::Files(dir),
+        }
+    }
+
+    /// A schema and roles of its own on a real server.
+    pub async fn on_pg(fencing: Fencing) -> Self {
+        let schema = Schema::fresh().await;
+        schema.let_the_rail_say_anything().await;
+        Self {
+            store: Arc::new(schema.store(fencing).await),
+            rail: Rail::Pg(schema.admin().await),
+            fencing,
+            place: Place::Pg(Box::new(schema)),
+        }
+    }
+
+    /// The same database opened once more, as another process would.
+    pub async fn another_store(&self) -> Arc<dyn PaymentStore> {
+        match &self.place {
+            Place::Files(dir) => Arc::new(
+                SqlitePayments::open(dir.path(), self.fencing, &Host::system())
+                    .await
+                    .unwrap(),
+            ),
+            Place::Pg(schema) => Arc::new(schema.store(self.fencing).await),
+        }
+    }
+
+    pub async fn another_rail(&self) -> Rail {
+        match &self.place {
+            Place::Files(dir) => Rail::open(dir.path()),
+            Place::Pg(schema) => Rail::Pg(schema.admin().await),
+        }
+    }
+
+    /// Where the files are.
+    pub fn dir(&self) -> &Path {
+        match &self.place {
+            Place::Files(dir) => dir.path(),
+            Place::Pg(_) => panic!("no files"),
+        }
+    }
+
+    /// Where the schema is, unless it is in files.
+    pub fn on_server(&self) -> Option<&Schema> {
+        match &self.place {
+            Place::Pg(schema) => Some(schema),
+            Place::Files(_) => None,
+        }
+    }
+
+    /// Where the schema is.
+    pub fn schema(&self) -> &Schema {
+        match &self.place {
+            Place::Pg(schema) => schema,
+            Place::Files(_) => panic!("no schema"),
+        }
     }
 
     pub async fn account(&self, account_id: &str, opening_balance_minor: i64) -> Account {
@@ -146,52 +241,69 @@ impl Bench {
     }
 
     /// How many ledger legs the payout has.
-    pub fn legs(&self, payout_id: &str) -> u64 {
-        self.side()
-            .query_row(
-                "SELECT count(*) FROM ledger_entry WHERE payout_id = ?1",
-                [payout_id],
-                |row| row.get::<_, i64>(0),
-            )
-            .unwrap()
-            .unsigned_abs()
+    pub async fn legs(&self, payout_id: &str) -> u64 {
+        let sql = format!("SELECT count(*) FROM ledger_entry WHERE payout_id = '{payout_id}'");
+        let count: i64 = match &self.place {
+            Place::Files(_) => self.side().query_row(&sql, [], |row| row.get(0)).unwrap(),
+            Place::Pg(schema) => schema.by_admin().query_one(&sql, &[]).await.unwrap().get(0),
+        };
+        count.unsigned_abs()
     }
 
     pub async fn violations(&self) -> Vec<String> {
         self.store.verify(WITHIN).await.unwrap().violations
     }
 
+    /// Does what no role of the service may do.
+    pub async fn execute(&self, sql: &str) -> Result<(), String> {
+        match &self.place {
+            Place::Files(_) => self.side().execute_batch(sql).map_err(|error| error.to_string()),
+            Place::Pg(schema) => schema
+                .by_admin()
+                .batch_execute(sql)
+                .await
+                .map_err(|error| format!("{:?}", error.as_db_error())),
+        }
+    }
+
     /// A connection of the test's own.
     pub fn side(&self) -> rusqlite::Connection {
-        let db = rusqlite::Connection::open(self.dir.path().join("payment.db")).unwrap();
+        let db = rusqlite::Connection::open(self.dir().join("payment.db")).unwrap();
         db.busy_timeout(WITHIN).unwrap();
         db
     }
 
     /// Every row that a verb could change, as text: equal before and after a refusal (INV-05).
-    pub fn all_rows(&self) -> String {
-        let db = self.side();
-        let mut text = String::new();
-        for table in [
+    pub async fn all_rows(&self) -> String {
+        const TABLES: [&str; 6] = [
             "account",
             "payout",
             "payout_transition",
             "ledger_entry",
             "payment_event",
             "payout_tally",
-        ] {
-            let mut rows = db.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
-            let columns = rows.column_count();
-            let mut rows = rows.query([]).unwrap();
-            while let Some(row) = rows.next().unwrap() {
-                for column in 0..columns {
-                    text.push_str(&format!("{:?},", row.get_ref(column).unwrap()));
-                }
-                text.push('\n');
-            }
+        ];
+        match &self.place {
+            Place::Files(_) => rows_of_files(&self.side(), &TABLES),
+            Place::Pg(schema) => schema.rows(&TABLES).await,
         }
-        text
     }
+}
+
+fn rows_of_files(db: &rusqlite::Connection, tables: &[&str]) -> String {
+    let mut text = String::new();
+    for table in tables {
+        let mut rows = db.prepare(&format!("SELECT * FROM {table} ORDER BY 1")).unwrap();
+        let columns = rows.column_count();
+        let mut rows = rows.query([]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            for column in 0..columns {
+                text.push_str(&format!("{:?},", row.get_ref(column).unwrap()));
+            }
+            text.push('\n');
+        }
+    }
+    text
 }
 
 pub fn new_payout(payout_id: &str, account_id: &str, amount_minor: i64) -> NewPayout {
