@@ -8,13 +8,15 @@ use crate::{Evidence, ForwardClaim, Source, Submission};
 use pg_kit::{Param, Stopped, Transaction};
 use tokio_postgres::types::Type;
 
+/// All submissions of the payout of the submission `$1`, to be changed.
+pub(super) const BESIDE: &str = submissions!(
+    "WHERE payout_id = (SELECT payout_id FROM rail_submission WHERE submission_id = $1) ORDER BY seq FOR UPDATE"
+);
+
 /// Sets `forwarded_at`, once, over an intent without outcome alone.
 pub(super) async fn claim(tx: Transaction, at: At, submission_id: &str) -> Result<ForwardClaim, Stopped> {
     let id: [Param<'_>; 1] = [(&submission_id, Type::TEXT)];
-    let sql = submissions!(
-        "WHERE payout_id = (SELECT payout_id FROM rail_submission WHERE submission_id = $1) ORDER BY seq FOR UPDATE"
-    );
-    let (tx, answers) = tx.flight(&[(sql, &id)]).await?;
+    let (tx, answers) = tx.flight(&[(BESIDE, &id)]).await?;
     let claim = forward::decide(submission_id, &submissions_of(&answers, 0)?, at.fencing);
     let mut writes = Writes::default();
     let ForwardClaim::Forward { .. } = claim else {

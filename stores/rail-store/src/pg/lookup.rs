@@ -12,7 +12,8 @@ use pg_kit::{Param, Stopped, Transaction};
 use tokio_postgres::types::Type;
 
 /// When the rail was asked last and knew nothing, ever and in this epoch, of the lookups that counted.
-const SILENT_AT: &str = "SELECT max(at), max(at) FILTER (WHERE epoch = (SELECT epoch FROM pay_lineage WHERE id = 1))
+pub(super) const SILENT_AT: &str =
+    "SELECT max(at), max(at) FILTER (WHERE epoch = (SELECT epoch FROM pay_lineage WHERE id = 1))
        FROM rail_lookup WHERE payout_id = $1 AND saw_nothing";
 
 /// Some(none): there is nothing to record it about. None: the database was restored, and the new epoch is to be recorded

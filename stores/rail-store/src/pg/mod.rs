@@ -26,6 +26,8 @@ mod lookup;
 mod rows;
 mod submit;
 mod survey;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use crate::{

@@ -13,7 +13,7 @@ use pg_kit::{Param, Statement, Stopped, Transaction};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-const KEY_USED: &str = "SELECT EXISTS (SELECT 1 FROM rail_submission WHERE idempotency_key = $1)";
+pub(super) const KEY_USED: &str = "SELECT EXISTS (SELECT 1 FROM rail_submission WHERE idempotency_key = $1)";
 
 /// The mark's row lock, then all that is decided by, in one flight; the intent and COMMIT in a second one. Whatever is
 /// not an intent is rolled back, the advanced mark included. None: the database was restored, and the new epoch is to be

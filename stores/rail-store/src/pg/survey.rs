@@ -11,23 +11,24 @@ use std::time::Duration;
 
 /// Payouts that are FAILED although a submission of theirs is ACKED, and for which nobody has been called yet. The share
 /// lock under which evidence is recorded leaves no moment in which both can happen unseen; a hand in the database does.
-const SETTLED_AGAINST_THE_RAIL: &str = "SELECT s.payout_id, s.rail_reference FROM payout AS p
+/// Of the youngest FAILED payouts alone: this is looked at every few seconds, and FAILED ones grow for ever.
+pub(super) const SETTLED_AGAINST_THE_RAIL: &str = "SELECT s.payout_id, s.rail_reference
+       FROM (SELECT payout_id FROM payout WHERE state = 'FAILED' ORDER BY seq DESC LIMIT 5000) AS p
        JOIN rail_submission AS s ON s.payout_id = p.payout_id AND s.outcome = 'ACKED'
-      WHERE p.state = 'FAILED'
-        AND NOT EXISTS (SELECT 1 FROM rail_exception AS e
+      WHERE NOT EXISTS (SELECT 1 FROM rail_exception AS e
                          WHERE e.payout_id = s.payout_id AND e.kind = 'LATE_ACK_AFTER_FAILED')
       LIMIT 100";
 
 /// Since when the oldest submission without a known outcome has been so. A payout that a human settled leaves its
 /// submission as it was: it is nobody's worry any more.
-const AMBIGUOUS_SINCE: &str = "SELECT min(at) FROM (
+pub(super) const AMBIGUOUS_SINCE: &str = "SELECT min(at) FROM (
          SELECT payout_id, intent_at AS at FROM rail_submission WHERE outcome IS NULL
          UNION ALL
          SELECT payout_id, outcome_at FROM rail_submission WHERE outcome = 'TIMEOUT') AS s
       WHERE NOT EXISTS (SELECT 1 FROM payout AS p
                          WHERE p.payout_id = s.payout_id AND p.state IN ('POSTED', 'FAILED'))";
 
-const EXCEPTIONS_OPEN: &str = "SELECT count(*) FROM rail_exception WHERE closed_by IS NULL";
+pub(super) const EXCEPTIONS_OPEN: &str = "SELECT count(*) FROM rail_exception WHERE closed_by IS NULL";
 
 /// The ids of payouts settled against the rail with the rail's references, and what the metrics show.
 pub(super) async fn look(
