@@ -54,13 +54,17 @@ impl Reconciler {
         }
     }
 
-    /// Asks the rail and records what it said. None where the payout has no submission.
+    /// Asks the rail and records what it said. None where the payout has no submission, unless the database was restored
+    /// and may have lost it: then the rail is asked by the payout's id, which is its reference (C1.2, case D13).
     ///
     /// # Errors
     /// [`StoreError`]; a rail that does not answer is no error.
     pub async fn look_up(&self, payout_id: &str) -> Result<Option<LookupOutcome>, StoreError> {
-        let Some(submission) = self.store.submission(payout_id.to_owned(), self.store_within).await? else {
-            return Ok(None);
+        let submission = self.store.submission(payout_id.to_owned(), self.store_within).await?;
+        let reference = match submission {
+            Some(submission) => submission.client_reference,
+            None if self.store.rail_unasked(payout_id.to_owned(), self.store_within).await? => payout_id.to_owned(),
+            None => return Ok(None),
         };
         // Dated by its beginning: what the rail says is at least as new.
         let (asked_at, clock_trusted) = self
@@ -68,10 +72,10 @@ impl Reconciler {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .now(&self.host.clock, self.visibility_horizon);
-        let reference = submission.client_reference;
         let reply = self.rail.look_up(reference.clone(), self.rail_within).await;
         let lookup = LookupRecord {
             lookup_id: self.host.ids.prefixed("lookup"),
+            submission_id: self.host.ids.prefixed("submission"),
             payout_id: payout_id.to_owned(),
             asked_at,
             clock_trusted,

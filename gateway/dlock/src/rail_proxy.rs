@@ -9,7 +9,7 @@ pub struct Args {
     /// The address to listen on; port 0 takes a free one. Setting `http.listen`.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// Where paydb is: `sqlite:DIRECTORY`. Setting `rail.store.url`.
+    /// Where paydb is: `sqlite:DIRECTORY` or `postgres://…`. Setting `rail.store.url`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// The rail. Setting `rail.url`.

@@ -99,7 +99,9 @@ impl Stack {
         let (payments_at, drain) = told.await.unwrap();
         drains.borrow_mut().push(drain);
         let (tell, told) = oneshot::channel();
-        let assembled = rail_proxy::assemble(&settings(&base, &[("rail.url", &rail_url)]), &host).unwrap();
+        let assembled = rail_proxy::assemble(&settings(&base, &[("rail.url", &rail_url)]), &host)
+            .await
+            .unwrap();
         drains.borrow_mut().push(assembled.gateway.drain());
         actix_rt::spawn(async move {
             let state = assembled.state;

@@ -1,7 +1,8 @@
 //! What the proxy takes from the settings (C5.2).
 
-use gateway_kit::Settings;
+use gateway_kit::{Settings, mask};
 use lock_api::StoreError;
+use pg_kit::{Access, PasswordSource};
 use rail_store::Fencing;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -25,11 +26,25 @@ pub enum RunError {
     Serve(std::io::Error),
 }
 
+/// Where paydb is.
+#[derive(Clone, Debug)]
+pub enum Paydb {
+    /// In files: its directory.
+    Directory(PathBuf),
+    /// On PostgreSQL.
+    Postgres {
+        /// How it is reached, as the rail's role.
+        access: Access,
+        /// `rail.store.schema`.
+        schema: String,
+    },
+}
+
 /// The proxy's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// paydb's directory.
-    pub directory: PathBuf,
+    /// Where paydb is.
+    pub paydb: Paydb,
     /// The rail.
     pub rail_url: String,
     /// `rail.read-timeout`.
@@ -54,7 +69,7 @@ impl Config {
             name,
             reason: reason.to_owned(),
         };
-        let directory = directory(settings)?;
+        let paydb = paydb(settings)?;
         let rail_url = settings
             .text("rail.url")
             .ok_or_else(|| wrong("rail.url", "is required (--rail URL)"))?;
@@ -66,7 +81,7 @@ impl Config {
         #[cfg(not(feature = "lab"))]
         let fencing = Fencing::Enforced;
         Ok(Self {
-            directory,
+            paydb,
             rail_url: rail_url.trim_end_matches('/').to_owned(),
             read_timeout: settings.duration("rail.read-timeout"),
             visibility_horizon: settings.duration("rail.visibility-horizon"),
@@ -97,16 +112,36 @@ impl Config {
     /// The frame's bound on R3.
     #[must_use]
     pub fn lookup_route_timeout(&self) -> Duration {
-        self.lookup_timeout() + self.store_timeout * 2 + self.request_timeout
+        self.lookup_timeout() + self.store_timeout * 3 + self.request_timeout
     }
 }
 
-/// paydb's directory, as `rail.store.url` names it.
-pub(crate) fn directory(settings: &Settings) -> Result<PathBuf, RunError> {
+/// paydb, as `rail.store.url` and its companions name it.
+pub(crate) fn paydb(settings: &Settings) -> Result<Paydb, RunError> {
     let store = settings.text("rail.store.url").unwrap_or_default();
-    let directory = store.strip_prefix("sqlite:").ok_or_else(|| RunError::Setting {
-        name: "rail.store.url",
-        reason: "only sqlite:DIRECTORY is served".to_owned(),
-    })?;
-    Ok(PathBuf::from(directory))
+    if let Some(directory) = store.strip_prefix("sqlite:") {
+        return Ok(Paydb::Directory(PathBuf::from(directory)));
+    }
+    if !store.starts_with("postgres://") && !store.starts_with("postgresql://") {
+        return Err(RunError::Setting {
+            name: "rail.store.url",
+            reason: format!(
+                "{} is of a kind this build does not have; it has sqlite:DIRECTORY and postgres://…",
+                mask(store)
+            ),
+        });
+    }
+    let password = settings.text("rail.store.password-file").map_or_else(
+        // As the database's own programs do it; a password in the URL holds where this is not set.
+        || PasswordSource::Environment("PGPASSWORD".to_owned()),
+        |path| PasswordSource::File(PathBuf::from(path)),
+    );
+    Ok(Paydb::Postgres {
+        access: Access {
+            password,
+            pool_max: usize::try_from(settings.integer("rail.store.pool-max")).unwrap_or(usize::MAX),
+            ..Access::at(store)
+        },
+        schema: settings.text("rail.store.schema").unwrap_or_default().to_owned(),
+    })
 }

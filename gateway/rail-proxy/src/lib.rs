@@ -13,12 +13,14 @@
 mod config;
 mod forwarder;
 mod routes;
+mod run;
 mod validate;
 mod view;
 
-pub use config::{Config, RunError};
+pub use config::{Config, Paydb, RunError};
 pub use forwarder::RailForwarder;
 pub use routes::openapi;
+pub use run::{migrate, run};
 
 use actix_web::web::{Data, ServiceConfig};
 use actor_kit::{Handle, Kit, RestartPolicy, TraceContext};
@@ -26,7 +28,7 @@ use gateway_kit::{Gateway, Settings};
 use host_kit::Host;
 use prometheus::Registry;
 use rail_core::{AwaitQuiet, RailDesk, RailMetrics, RailWatch, Reconciler, SubmissionLimits};
-use rail_store::{RailStore, SqliteRailStore, SqliteRailStoreOptions};
+use rail_store::RailStore;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,12 +64,10 @@ pub fn configure(config: &mut ServiceConfig, state: State) {
 ///
 /// # Errors
 /// [`RunError`]: a configuration that cannot be served, or a store that cannot be opened.
-pub fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, RunError> {
+pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, RunError> {
     let config = Arc::new(Config::from_settings(settings)?);
     let fencing = config.fencing;
-    let store = SqliteRailStore::open(SqliteRailStoreOptions::directory(&config.directory, fencing), host)
-        .map_err(RunError::Store)?;
-    let store: Arc<dyn RailStore> = Arc::new(store);
+    let store = run::open_store(&config, host).await?;
     let registry = Registry::new();
     let kit = Kit::with(
         COMPONENT,
@@ -144,26 +144,4 @@ pub fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, RunError>
         config,
     };
     Ok(Assembled { gateway, state })
-}
-
-/// Opens the rail's file of paydb, which brings it to this build's schema, and closes it again.
-///
-/// # Errors
-/// [`RunError`]: a store of another kind, or one that cannot be opened.
-pub fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
-    let directory = config::directory(settings)?;
-    let options = SqliteRailStoreOptions::directory(&directory, rail_store::Fencing::Enforced);
-    SqliteRailStore::open(options, host).map(drop).map_err(RunError::Store)
-}
-
-/// The process: serves on `listen` until SIGTERM, then drains: requests in flight and submissions under way are ended.
-///
-/// # Errors
-/// [`RunError`].
-pub async fn run(settings: Settings, listen: String, host: Host) -> Result<(), RunError> {
-    let Assembled { gateway, state } = assemble(&settings, &host)?;
-    gateway
-        .serve(&listen, move |config| configure(config, state.clone()))
-        .await
-        .map_err(RunError::Serve)
 }

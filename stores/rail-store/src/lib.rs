@@ -7,11 +7,14 @@
 //!
 //! Owns: `rail_submission`, `rail_high_water`, `rail_exception`, `rail_lookup` (C1.2), the predicates of C1.6 at point
 //! (c), and what counts as evidence (C3.7).
-//! Does not own: payouts (read only, from the payment row's own file), the call to the rail, any retry.
+//! Does not own: payouts (read only, from the payment row's own file or table), the call to the rail, any retry.
 //! On failure: a call says whether it may have taken effect; an intent without outcome is ambiguous to everyone.
 
+mod decide;
 mod fencing;
 mod model;
+mod payout;
+mod pg;
 mod settle;
 mod spi;
 mod sqlite;
@@ -22,6 +25,7 @@ pub use model::{
     FenceRequest, FencedOut, ForwardClaim, Gauges, HighWater, LookupOutcome, LookupRecord, Outcome, Sighting, Source,
     Submission, SubmitOutcome, SubmitRequest, Verdict,
 };
+pub use pg::{PgRail, PgRailOptions, SCHEMA_VERSION};
 pub use settle::{Settlement, settle};
 pub use spi::{OutcomeFilter, RailStore};
 pub use sql_kit::Location;

@@ -176,6 +176,9 @@ pub enum SubmitOutcome {
     },
     /// The payouts cannot be read (`payment.db` is not there yet): nothing is guessed.
     PayoutsUnknown,
+    /// paydb was restored, and the rail has not been asked about this payout since: it may have been paid (case D13). A
+    /// lookup decides.
+    RailUnasked,
 }
 
 /// What became of the last step before the socket.
@@ -294,6 +297,8 @@ pub enum Sighting {
 pub struct LookupRecord {
     /// Its id.
     pub lookup_id: String,
+    /// The id of the submission that it becomes, where the rail knows of one that is lost here.
+    pub submission_id: String,
     /// Which payout.
     pub payout_id: String,
     /// When the rail was asked.
@@ -350,8 +355,8 @@ pub struct LookupOutcome {
     pub verdict: Verdict,
     /// How many executions the rail reports; for a failed lookup what is known.
     pub executions: u64,
-    /// The submission as it is now recorded.
-    pub submission: Submission,
+    /// The submission as it is now recorded; none after a restore, as long as the rail knows of none.
+    pub submission: Option<Submission>,
     /// More than one execution was reported for the first time (C4.4).
     pub double_found: bool,
 }

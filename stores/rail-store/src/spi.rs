@@ -57,8 +57,13 @@ pub trait RailStore: Send + Sync {
         within: Duration,
     ) -> StoreFuture<'_, Vec<Submission>>;
 
+    /// R3: whether the rail must be asked about this payout although it has no submission: paydb was restored, the rail
+    /// was not asked since, and until it was R1 answers [`SubmitOutcome::RailUnasked`]. False where the store cannot tell
+    /// a restored file.
+    fn rail_unasked(&self, payout_id: String, within: Duration) -> StoreFuture<'_, bool>;
+
     /// R3: records what a lookup saw and concludes what may be concluded (C1.2 Evidence), under the row's lock. None
-    /// where the payout has no submission.
+    /// where the payout has no submission, and the rail need not be asked all the same.
     fn record_lookup(&self, lookup: LookupRecord, within: Duration) -> StoreFuture<'_, Option<LookupOutcome>>;
 
     /// R4: records an asynchronous ack.

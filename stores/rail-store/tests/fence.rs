@@ -8,10 +8,11 @@
 
 mod support;
 
-use rail_store::{
-    AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, RailStore, SubmitOutcome,
+use rail_store::{AccountFence, FenceOutcome, FenceReason, FencedOut, Fencing, ForwardClaim, Outcome, SubmitOutcome};
+use support::files::Files;
+use support::{
+    Paydb, Place, WITHIN, World, acked, block_on, declined, fence_request, on_every_backend, request, timeout, token,
 };
-use support::{WITHIN, World, acked, block_on, declined, request, timeout, token};
 
 fn fenced_out(outcome: SubmitOutcome) -> FencedOut {
     match outcome {
@@ -20,9 +21,8 @@ fn fenced_out(outcome: SubmitOutcome) -> FencedOut {
     }
 }
 
-#[test]
-fn an_intent_is_committed_with_the_advanced_mark() {
-    let world = World::new();
+fn an_intent_is_committed_with_the_advanced_mark(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let intent = world.intent("p1", "a1", 7);
     assert_eq!(world.now("p1"), intent);
@@ -33,9 +33,8 @@ fn an_intent_is_committed_with_the_advanced_mark() {
     assert_eq!((world.mark("a1"), world.mark("a2")), (7, 0));
 }
 
-#[test]
-fn a_stale_token_changes_nothing() {
-    let world = World::new();
+fn a_stale_token_changes_nothing(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     world.intent("p1", "a1", 7);
     world.claimed("p2", "a1", 5);
@@ -48,9 +47,8 @@ fn a_stale_token_changes_nothing() {
     assert_eq!(world.mark("a1"), 7);
 }
 
-#[test]
-fn a_token_has_one_side_effect_and_a_barrier_is_not_one() {
-    let world = World::new();
+fn a_token_has_one_side_effect_and_a_barrier_is_not_one(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     world.intent("p1", "a1", 7);
     world.claimed("p2", "a1", 7);
@@ -64,9 +62,8 @@ fn a_token_has_one_side_effect_and_a_barrier_is_not_one() {
     assert_eq!(fenced_out(world.submit("p2", "a1", 8)).reason, FenceReason::Stale);
 }
 
-#[test]
-fn a_refusal_leaves_the_mark_where_it_was() {
-    let world = World::new();
+fn a_refusal_leaves_the_mark_where_it_was(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 3);
     world.intent("p1", "a1", 3);
     world.payout("pending", "a1", "PENDING", None);
@@ -88,9 +85,8 @@ fn a_refusal_leaves_the_mark_where_it_was() {
     }
 }
 
-#[test]
-fn checks_come_in_the_order_of_the_contract() {
-    let world = World::new();
+fn checks_come_in_the_order_of_the_contract(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     world.intent("p1", "a1", 7);
     // Replay before mark: the mark has moved on, the step is still this token's.
@@ -107,9 +103,8 @@ fn checks_come_in_the_order_of_the_contract() {
     ));
 }
 
-#[test]
-fn the_body_must_agree_with_the_payout_in_every_field() {
-    let world = World::new();
+fn the_body_must_agree_with_the_payout_in_every_field(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let changed = |change: &dyn Fn(&mut rail_store::SubmitRequest)| {
         let mut request = request("p1", "a1", 7);
@@ -145,23 +140,25 @@ fn the_body_must_agree_with_the_payout_in_every_field() {
 
 #[test]
 fn without_the_payment_file_nothing_is_guessed() {
-    let world = World::without_payments(Fencing::Enforced);
+    let world = World::on(Paydb::Files(Files::empty()), Fencing::Enforced);
+    let Paydb::Files(files) = &world.paydb else {
+        unreachable!()
+    };
     assert_eq!(world.submit("p1", "a1", 7), SubmitOutcome::PayoutsUnknown);
     assert_eq!(world.fence("p1", 7, true), FenceOutcome::PayoutsUnknown);
     // An empty file of that name is not a payment file either.
-    drop(world.payments());
+    drop(files.payments());
     assert_eq!(
         (world.submit("p1", "a1", 7), world.mark("a1")),
         (SubmitOutcome::PayoutsUnknown, 0)
     );
-    support::create_payments(world.directory.path());
+    files.create_payments();
     world.claimed("p1", "a1", 7);
     world.intent("p1", "a1", 7);
 }
 
-#[test]
-fn a_replay_is_the_same_token_payout_and_body() {
-    let world = World::new();
+fn a_replay_is_the_same_token_payout_and_body(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let intent = world.intent("p1", "a1", 7);
     assert_eq!(
@@ -195,9 +192,8 @@ fn a_replay_is_the_same_token_payout_and_body() {
     assert_eq!(now.outcome, Some(Outcome::Timeout));
 }
 
-#[test]
-fn a_submission_is_claimed_for_forwarding_once_and_never_over_an_outcome() {
-    let world = World::new();
+fn a_submission_is_claimed_for_forwarding_once_and_never_over_an_outcome(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let intent = world.intent("p1", "a1", 7);
     assert_eq!(world.claim(&intent), ForwardClaim::Forward { duplicate: false });
@@ -210,9 +206,8 @@ fn a_submission_is_claimed_for_forwarding_once_and_never_over_an_outcome() {
 }
 
 /// DECLINED, then the same payout under a new token: the recorded DECLINED.
-#[test]
-fn case_p03_a_declined_payout_is_not_submitted_again() {
-    let world = World::new();
+fn case_p03_a_declined_payout_is_not_submitted_again(place: &Place) {
+    let world = World::new(place);
     world.settled("p1", "a1", 7, declined("no such account"));
     world.claimed("p1", "a1", 8);
     let SubmitOutcome::AlreadySubmitted(existing) = world.submit("p1", "a1", 8) else {
@@ -226,9 +221,8 @@ fn case_p03_a_declined_payout_is_not_submitted_again() {
 }
 
 /// W1 is revoked, nobody acquires: after the account fence its old token is refused.
-#[test]
-fn case_d07_a_fence_shuts_out_a_revoked_holder() {
-    let world = World::new();
+fn case_d07_a_fence_shuts_out_a_revoked_holder(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let fence = |t| block_on(world.store.fence_account("a1".into(), token(t), WITHIN)).unwrap();
     let AccountFence::Fenced(mark) = fence(9) else {
@@ -251,29 +245,17 @@ fn case_d07_a_fence_shuts_out_a_revoked_holder() {
 }
 
 /// R6 beside a submit that is about to commit: whichever comes first, no old submit slips in unseen.
-#[test]
-fn case_d11_a_fence_sees_the_intent_or_prevents_it() {
-    // Files of their own, real threads: two processes racing for the same payout.
-    let host = host_kit::Host::system();
+fn case_d11_a_fence_sees_the_intent_or_prevents_it(place: &Place) {
+    // Two processes racing for the same payout, on threads of their own.
+    let world = World::new(place);
+    let (one, two) = (world.another_process(), world.another_process());
     for round in 0..20 {
-        let world = World::new();
-        world.claimed("p1", "a1", 7);
-        let options = rail_store::SqliteRailStoreOptions::directory(world.directory.path(), Fencing::Enforced);
-        let (one, two) = (
-            rail_store::SqliteRailStore::open(options.clone(), &host).unwrap(),
-            rail_store::SqliteRailStore::open(options, &host).unwrap(),
-        );
-        let fence = rail_store::FenceRequest {
-            submission_id: "f".into(),
-            payout_id: "p1".into(),
-            token: token(8),
-            forbid: false,
-            actor: None,
-        };
+        let (payout, account) = (format!("p{round}"), format!("a{round}"));
+        world.claimed(&payout, &account, 7);
         let (submitted, fenced) = block_on(async {
             tokio::join!(
-                one.submit(request("p1", "a1", 7), WITHIN),
-                two.fence_submission(fence, WITHIN)
+                one.submit(request(&payout, &account, 7), WITHIN),
+                two.fence_submission(fence_request(&payout, 8, false), WITHIN)
             )
         });
         let FenceOutcome::Fenced { submission, .. } = fenced.unwrap() else {
@@ -292,9 +274,8 @@ fn case_d11_a_fence_sees_the_intent_or_prevents_it() {
 }
 
 /// A claim whose submission is refused for ever: R6 with forbid makes a final NOT_SENT.
-#[test]
-fn case_d14_what_can_never_be_submitted_is_forbidden() {
-    let world = World::new();
+fn case_d14_what_can_never_be_submitted_is_forbidden(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let FenceOutcome::Fenced {
         submission: Some(row),
@@ -324,9 +305,8 @@ fn case_d14_what_can_never_be_submitted_is_forbidden() {
     assert_eq!(world.fence("p9", 20, true), FenceOutcome::PayoutNotFound);
 }
 
-#[test]
-fn a_fence_at_or_below_the_mark_is_refused_and_its_own_token_stays_usable() {
-    let world = World::new();
+fn a_fence_at_or_below_the_mark_is_refused_and_its_own_token_stays_usable(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     assert!(matches!(
         world.fence("p1", 7, false),
@@ -344,13 +324,11 @@ fn a_fence_at_or_below_the_mark_is_refused_and_its_own_token_stays_usable() {
     }
 }
 
-#[test]
-fn the_database_itself_refuses_what_must_never_happen() {
-    let world = World::new();
+fn the_database_itself_refuses_what_must_never_happen(place: &Place) {
+    let world = World::new(place);
     world.settled("p1", "a1", 7, acked("R1"));
     world.settled("p2", "a1", 8, timeout());
     world.look_up("p2", support::book(&[]));
-    let db = world.rail_db();
     for sql in [
         "DELETE FROM rail_submission",
         "UPDATE rail_submission SET outcome = 'TIMEOUT' WHERE payout_id = 'p1'",
@@ -363,24 +341,20 @@ fn the_database_itself_refuses_what_must_never_happen() {
         "DELETE FROM rail_lookup",
         "UPDATE rail_lookup SET verdict = 'EXECUTED'",
         // FR-18, below all code of ours.
-        "INSERT INTO rail_submission SELECT 'x', payout_id, account_id, 99, idempotency_key, client_reference,
-             amount_minor, currency, body_hash, intent_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 1
+        "INSERT INTO rail_submission (submission_id, payout_id, account_id, token, idempotency_key, client_reference,
+             amount_minor, currency, intent_at, fencing_enforced)
+         SELECT 'x', payout_id, account_id, 99, idempotency_key, client_reference, amount_minor, currency, intent_at, TRUE
            FROM rail_submission WHERE payout_id = 'p1'",
     ] {
-        assert!(db.execute(sql, []).is_err(), "{sql} was let through");
+        assert!(world.raw(sql).is_err(), "{sql} was let through");
     }
 }
 
-#[test]
-fn several_processes_claim_one_submission_once() {
-    let world = World::new();
+fn several_processes_claim_one_submission_once(place: &Place) {
+    let world = World::new(place);
     world.claimed("p1", "a1", 7);
     let intent = world.intent("p1", "a1", 7);
-    let host = host_kit::Host::system();
-    let options = rail_store::SqliteRailStoreOptions::directory(world.directory.path(), Fencing::Enforced);
-    let stores: Vec<_> = (0..4)
-        .map(|_| rail_store::SqliteRailStore::open(options.clone(), &host).unwrap())
-        .collect();
+    let stores: Vec<_> = (0..4).map(|_| world.another_process()).collect();
     let claims = block_on(async {
         // All of them are sent before the first is answered.
         let calls: Vec<_> = stores
@@ -405,16 +379,37 @@ fn several_processes_claim_one_submission_once() {
     assert_eq!((claims.len(), forwarded), (20, 1));
 }
 
+on_every_backend! {
+    an_intent_is_committed_with_the_advanced_mark,
+    a_stale_token_changes_nothing,
+    a_token_has_one_side_effect_and_a_barrier_is_not_one,
+    a_refusal_leaves_the_mark_where_it_was,
+    checks_come_in_the_order_of_the_contract,
+    the_body_must_agree_with_the_payout_in_every_field,
+    a_replay_is_the_same_token_payout_and_body,
+    a_submission_is_claimed_for_forwarding_once_and_never_over_an_outcome,
+    case_p03_a_declined_payout_is_not_submitted_again,
+    case_d07_a_fence_shuts_out_a_revoked_holder,
+    case_d11_a_fence_sees_the_intent_or_prevents_it,
+    case_d14_what_can_never_be_submitted_is_forbidden,
+    a_fence_at_or_below_the_mark_is_refused_and_its_own_token_stays_usable,
+    the_database_itself_refuses_what_must_never_happen,
+    several_processes_claim_one_submission_once,
+}
+
 /// The switch off: what a naive service would do, and nothing else.
 #[cfg(feature = "lab")]
 mod switch_off {
     use super::*;
 
     /// The matrix's half of this point: whether a paused W1 that submits late leads to a second forward.
-    #[test]
-    fn a_late_submit_is_forwarded_again_only_without_the_fence() {
+    fn a_late_submit_is_forwarded_again_only_without_the_fence(place: &Place) {
         for enforced in [true, false] {
-            let world = if enforced { World::new() } else { World::unfenced() };
+            let world = if enforced {
+                World::new(place)
+            } else {
+                World::unfenced(place)
+            };
             // W1 (7) claims and is paused before it submits; W2 (8) re-claims, submits, is acknowledged.
             world.claimed("p1", "a1", 7);
             world.claimed("p1", "a1", 8);
@@ -439,10 +434,13 @@ mod switch_off {
     }
 
     /// W1 paused before it posts: it has submitted, W2 finds the submission; one forward either way.
-    #[test]
-    fn a_submission_that_is_found_is_not_sent_again_either_way() {
+    fn a_submission_that_is_found_is_not_sent_again_either_way(place: &Place) {
         for enforced in [true, false] {
-            let world = if enforced { World::new() } else { World::unfenced() };
+            let world = if enforced {
+                World::new(place)
+            } else {
+                World::unfenced(place)
+            };
             world.settled("p1", "a1", 7, acked("R7"));
             let FenceOutcome::Fenced { submission, .. } = world.fence("p1", 8, false) else {
                 panic!("refused")
@@ -452,9 +450,8 @@ mod switch_off {
         }
     }
 
-    #[test]
-    fn a_fence_only_reads_and_a_replay_is_still_a_replay() {
-        let world = World::unfenced();
+    fn a_fence_only_reads_and_a_replay_is_still_a_replay(place: &Place) {
+        let world = World::unfenced(place);
         let w1 = world.intent("p1", "a1", 7);
         assert!(matches!(world.submit("p1", "a1", 7), SubmitOutcome::Replay(again) if *again == w1));
         assert!(matches!(
@@ -472,14 +469,20 @@ mod switch_off {
     }
 
     /// Switched on again, what was submitted without the fence is still a submission.
-    #[test]
-    fn a_fence_that_stands_again_sees_what_was_done_without_it() {
-        let world = World::unfenced();
+    fn a_fence_that_stands_again_sees_what_was_done_without_it(place: &Place) {
+        let world = World::unfenced(place);
         world.claimed("p1", "a1", 7);
         world.intent("p1", "a1", 7);
         let again = world.another(Fencing::Enforced);
         world.claimed("p1", "a1", 9);
         let outcome = block_on(again.submit(request("p1", "a1", 9), WITHIN)).unwrap();
         assert!(matches!(outcome, SubmitOutcome::AlreadySubmitted(_)), "{outcome:?}");
+    }
+
+    on_every_backend! {
+        a_late_submit_is_forwarded_again_only_without_the_fence,
+        a_submission_that_is_found_is_not_sent_again_either_way,
+        a_fence_only_reads_and_a_replay_is_still_a_replay,
+        a_fence_that_stands_again_sees_what_was_done_without_it,
     }
 }

@@ -350,6 +350,27 @@ pub const SETTINGS: &[Setting] = &[
         "Where paydb is; with `sqlite:` a directory. Flag `--store`.",
     ),
     setting(
+        "rail.store.schema",
+        Text { chars_max: 40 },
+        Some("pay"),
+        RAIL,
+        "On PostgreSQL: paydb's schema, made by `dlock migrate`. `[a-z0-9_]`.",
+    ),
+    setting(
+        "rail.store.pool-max",
+        Integer { min: 1, max: 1_000 },
+        Some("16"),
+        RAIL,
+        "On PostgreSQL: the most connections at a time.",
+    ),
+    setting(
+        "rail.store.password-file",
+        Text { chars_max: 4_096 },
+        None,
+        RAIL,
+        "On PostgreSQL: a file that holds the password, read again for each new connection. Unset: `PGPASSWORD`, else the URL's.",
+    ),
+    setting(
         "rail.store.timeout",
         Duration {
             min: 10 * MS,

@@ -121,6 +121,6 @@ pub(crate) async fn look_up(state: Data<State>, id: Id) -> Result<Json<LookupAns
     Ok(Json(LookupAnswer {
         verdict: view::verdict(found.verdict),
         executions: found.executions,
-        submission: Some(view::submission(found.submission)),
+        submission: found.submission.map(view::submission),
     }))
 }

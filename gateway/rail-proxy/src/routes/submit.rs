@@ -35,7 +35,11 @@ const TRUE: HeaderValue = HeaderValue::from_static("true");
         (status = 404, description = "PAYOUT_NOT_FOUND", body = Problem),
         (status = 409, description = "RAIL_AMBIGUOUS, FENCED_OUT, SUBMISSION_IN_FLIGHT, ALREADY_SUBMITTED, NOT_CLAIMED", body = Problem),
         (status = 422, description = "IDEMPOTENCY_KEY_REUSED, SUBMISSION_MISMATCH", body = Problem),
-        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED: nothing was done", body = Problem)
+        (
+            status = 503,
+            description = "BACKEND_UNAVAILABLE, OVERLOADED, SUBMISSIONS_IN_DOUBT: nothing was done",
+            body = Problem
+        )
     )
 )]
 pub(crate) async fn submit(
@@ -149,6 +153,11 @@ fn refusal(refused: SubmitOutcome) -> ApiError {
         SubmitOutcome::PayoutsUnknown => ApiError::new(
             Code::BackendUnavailable,
             "the payouts cannot be read yet; nothing was done",
+        )
+        .retry_after(Duration::from_secs(1)),
+        SubmitOutcome::RailUnasked => ApiError::new(
+            Code::SubmissionsInDoubt,
+            "paydb was restored and the rail has not been asked about this payout: look it up, then submit or settle",
         )
         .retry_after(Duration::from_secs(1)),
         // The actor answers these as recorded.

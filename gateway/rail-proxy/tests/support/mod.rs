@@ -1,7 +1,14 @@
 //! A rail, a paydb and proxies over real sockets, all on one thread of the test but for the servers' own workers.
 
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test says what is wrong by panicking, and a thread reads a child's output"
+)]
+
+pub mod pg;
+pub mod process;
 
 use gateway_kit::Settings;
 use host_kit::Host;
@@ -266,7 +273,7 @@ impl Rail {
 
 impl Proxy {
     pub async fn start(settings: &Settings, host: Host) -> Self {
-        let Assembled { gateway, state } = assemble(settings, &host).unwrap();
+        let Assembled { gateway, state } = assemble(settings, &host).await.unwrap();
         let (told, address) = tokio::sync::oneshot::channel();
         tokio::task::spawn_local(async move {
             gateway

@@ -1,8 +1,10 @@
 //! R6 and R7: barriers raised by a new holder or an operator (C1.6).
 
-use super::payout_view::{Known, payout};
+use super::payout_view::payout;
 use super::{Tx, high_water, rows};
-use crate::{AccountFence, FenceOutcome, FenceRequest, Outcome, Submission};
+use crate::decide::fence as decide;
+use crate::payout::Known;
+use crate::{AccountFence, FenceOutcome, FenceRequest};
 use lock_api::FencingToken;
 
 /// Raises the account's mark to one below the token, then reads the payout's submission in the same transaction: from
@@ -38,27 +40,7 @@ pub(super) fn submission(tx: &Tx<'_>, request: &FenceRequest) -> rusqlite::Resul
     // Read after the mark's lock was taken, so that it sees what the previous holder committed.
     let mut submission = rows::of_payout(tx.db, &request.payout_id)?;
     if let (None, true, Some(payout)) = (&submission, request.forbid, payout) {
-        let mut forbidden = Submission {
-            seq: 0,
-            submission_id: request.submission_id.clone(),
-            payout_id: request.payout_id.clone(),
-            account_id,
-            token: request.token,
-            idempotency_key: request.payout_id.clone(),
-            client_reference: request.payout_id.clone(),
-            amount_minor: payout.amount_minor,
-            currency: payout.currency,
-            body_hash: None,
-            intent_at: tx.now,
-            forwarded_at: None,
-            outcome: Some(Outcome::NotSent),
-            actor: request.actor.clone(),
-            cause: Some("forbidden".to_owned()),
-            rail_reference: None,
-            decline_reason: None,
-            outcome_at: Some(tx.now),
-            fencing_enforced: true,
-        };
+        let mut forbidden = decide::forbidden(request, &payout, tx.now);
         forbidden.seq = rows::insert(tx.db, &forbidden)?;
         submission = Some(forbidden);
     }

@@ -2,7 +2,8 @@
 //! and where a fence is raised, nowhere else.
 
 use super::rows::{natural, signed};
-use crate::{FenceReason, FencedOut, HighWater};
+use crate::decide::mark::{Advance, barrier};
+use crate::{FencedOut, HighWater};
 use lock_api::{FencingToken, UnixMillis};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -20,31 +21,28 @@ fn rise(db: &Connection, account_id: &str, to: u64, now: UnixMillis) -> rusqlite
     Ok(rose == 1)
 }
 
-/// Advances the mark to the token of a submission. None: it stands there now. Some: it was there or higher before.
+/// Advances the mark to the token of a submission, if it stands below.
 pub(super) fn advance(
     db: &Connection,
     account_id: &str,
     token: FencingToken,
     now: UnixMillis,
-) -> rusqlite::Result<Option<FencedOut>> {
-    if rise(db, account_id, token.get(), now)? {
-        return Ok(None);
+) -> rusqlite::Result<Advance> {
+    let rose = rise(db, account_id, token.get(), now)?;
+    if rose {
+        return Ok(Advance {
+            rose,
+            highest_token: token.get(),
+            token_used: false,
+        });
     }
-    let highest_token = read(db, account_id)?.highest_token;
-    // At its own mark a token has either had its one side effect, or a barrier was raised to it.
-    let spent = highest_token == token.get()
-        && db
+    Ok(Advance {
+        rose,
+        highest_token: read(db, account_id)?.highest_token,
+        token_used: db
             .prepare_cached("SELECT 1 FROM rail_submission WHERE account_id = ?1 AND token = ?2")?
-            .exists(params![account_id, signed(token.get())])?;
-    Ok(Some(FencedOut {
-        reason: if spent {
-            FenceReason::TokenSpent
-        } else {
-            FenceReason::Stale
-        },
-        presented: token,
-        highest_token,
-    }))
+            .exists(params![account_id, signed(token.get())])?,
+    })
 }
 
 /// Raises the mark to one below the token, so that no older token passes and this one is not yet spent.
@@ -54,20 +52,11 @@ pub(super) fn raise_below(
     token: FencingToken,
     now: UnixMillis,
 ) -> rusqlite::Result<Result<HighWater, FencedOut>> {
-    let barrier = token.get() - 1;
-    if barrier > 0 {
-        rise(db, account_id, barrier, now)?;
+    let below = token.get() - 1;
+    if below > 0 {
+        rise(db, account_id, below, now)?;
     }
-    let mark = read(db, account_id)?;
-    Ok(if mark.highest_token < token.get() {
-        Ok(mark)
-    } else {
-        Err(FencedOut {
-            reason: FenceReason::Stale,
-            presented: token,
-            highest_token: mark.highest_token,
-        })
-    })
+    Ok(barrier(read(db, account_id)?, token))
 }
 
 pub(super) fn read(db: &Connection, account_id: &str) -> rusqlite::Result<HighWater> {

@@ -133,6 +133,10 @@ impl SqliteRailStore {
     }
 }
 
+fn malformed(what: crate::payout::Malformed) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(what))
+}
+
 fn store_error(error: SqlError) -> StoreError {
     match error {
         SqlError::Unavailable(detail) => StoreError::Unavailable { detail },
@@ -182,6 +186,10 @@ impl RailStore for SqliteRailStore {
         within: Duration,
     ) -> StoreFuture<'_, Vec<Submission>> {
         self.read(within, move |db| rows::list(db, filter, after, limit))
+    }
+
+    fn rail_unasked(&self, _payout_id: String, _within: Duration) -> StoreFuture<'_, bool> {
+        Box::pin(async { Ok(false) })
     }
 
     fn record_lookup(&self, lookup: LookupRecord, within: Duration) -> StoreFuture<'_, Option<LookupOutcome>> {

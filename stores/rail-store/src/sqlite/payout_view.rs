@@ -1,38 +1,11 @@
 //! The payment row's file, read only. Where the file or its table does not exist yet nothing is known about payouts, and
 //! nothing is guessed. A file that exists and cannot be read is an error.
 
+use crate::payout::{Known, Payout};
 use rusqlite::{Connection, OptionalExtension};
-use serde::Deserialize;
 
 /// The schema name under which `payment.db` is attached.
 pub(super) const SCHEMA: &str = "payment";
-
-/// A payout, as far as it matters here.
-pub(super) struct Payout {
-    pub account_id: String,
-    pub amount_minor: i64,
-    pub currency: String,
-    pub creditor: Creditor,
-    pub state: String,
-    pub claim_token: Option<u64>,
-}
-
-/// The column `creditor` is JSON text.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-pub(super) struct Creditor {
-    pub name: String,
-    pub account: String,
-}
-
-/// What is known about a payout.
-pub(super) enum Known {
-    /// The payouts cannot be read.
-    Nothing,
-    /// There is no such payout.
-    Missing,
-    /// It is this.
-    Payout(Payout),
-}
 
 /// Whether the payouts can be read.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
@@ -55,15 +28,11 @@ pub(super) fn payout(db: &Connection, payout_id: &str) -> rusqlite::Result<Known
     )?;
     let payout = statement
         .query_row([payout_id], |row| {
-            let creditor: String = row.get(3)?;
-            let creditor = serde_json::from_str(&creditor).map_err(|error| {
-                rusqlite::Error::FromSqlConversionFailure(3, rusqlite::types::Type::Text, Box::new(error))
-            })?;
             Ok(Payout {
                 account_id: row.get(0)?,
                 amount_minor: row.get(1)?,
                 currency: row.get(2)?,
-                creditor,
+                creditor: row.get(3)?,
                 state: row.get(4)?,
                 // A token that no lock store can have minted is nobody's.
                 claim_token: row

@@ -3,7 +3,8 @@
 #![allow(clippy::disallowed_methods, reason = "a token comes out of the store here")]
 
 use super::Tx;
-use crate::{Evidence, Exception, ExceptionKind, Outcome, OutcomeFilter, Source, Submission};
+use crate::decide::Raise;
+use crate::{Exception, Outcome, OutcomeFilter, Submission};
 use lock_api::{FencingToken, UnixMillis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -140,53 +141,33 @@ pub(super) fn insert(db: &Connection, new: &Submission) -> rusqlite::Result<u64>
     Ok(u64::try_from(db.last_insert_rowid()).unwrap_or(0))
 }
 
-/// Judges evidence about a submission, writes what it becomes, and raises the exception it deserves. Answers whether it
-/// became the outcome, and whether it is an exception.
-pub(super) fn settle(
-    tx: &Tx<'_>,
-    submission: &Submission,
-    evidence: &Evidence,
-    source: Source,
-) -> rusqlite::Result<(bool, bool)> {
-    let failed = super::payout_view::has_failed(tx.db, &submission.payout_id)?;
-    let settlement = crate::settle(submission, evidence, source, failed);
-    if settlement.becomes_outcome {
-        let (outcome, cause, rail_reference, decline_reason) = match evidence {
-            Evidence::Acked { rail_reference } => (Outcome::Acked, source.cause(), Some(rail_reference), None),
-            Evidence::Declined { reason } => (Outcome::Declined, source.cause(), None, reason.as_ref()),
-            Evidence::Timeout { cause } => (Outcome::Timeout, Some(cause.as_str()), None, None),
-        };
-        tx.db
-            .prepare_cached(
-                "UPDATE rail_submission
-                    SET outcome = ?2, cause = ?3, rail_reference = ?4, decline_reason = ?5, outcome_at = ?6
-                  WHERE submission_id = ?1",
-            )?
-            .execute(params![
-                submission.submission_id,
-                outcome.as_str(),
-                cause,
-                rail_reference,
-                decline_reason,
-                tx.now.0
-            ])?;
-    }
-    let is_exception = settlement.exception.is_some();
-    if let Some((kind, detail)) = settlement.exception {
-        raise(tx, &submission.payout_id, kind, &detail)?;
-    }
-    Ok((settlement.becomes_outcome, is_exception))
+/// Writes what became of a submission.
+pub(super) fn write_outcome(db: &Connection, submission: &Submission) -> rusqlite::Result<()> {
+    db.prepare_cached(
+        "UPDATE rail_submission
+            SET outcome = ?2, cause = ?3, rail_reference = ?4, decline_reason = ?5, outcome_at = ?6
+          WHERE submission_id = ?1",
+    )?
+    .execute(params![
+        submission.submission_id,
+        submission.outcome.map(Outcome::as_str),
+        submission.cause,
+        submission.rail_reference,
+        submission.decline_reason,
+        submission.outcome_at.map(|at| at.0),
+    ])
+    .map(drop)
 }
 
 /// Raises an exception for a human. Answers whether it is a new one.
-pub(super) fn raise(tx: &Tx<'_>, payout_id: &str, kind: ExceptionKind, detail: &str) -> rusqlite::Result<bool> {
+pub(super) fn raise(tx: &Tx<'_>, payout_id: &str, raise: &Raise) -> rusqlite::Result<bool> {
     let raised = tx
         .db
         .prepare_cached(
             "INSERT INTO rail_exception (payout_id, at, kind, detail) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (payout_id, kind, detail) DO NOTHING",
         )?
-        .execute(params![payout_id, tx.now.0, kind.as_str(), detail])?;
+        .execute(params![payout_id, tx.now.0, raise.kind.as_str(), raise.detail])?;
     Ok(raised == 1)
 }
 

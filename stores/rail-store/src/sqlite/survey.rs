@@ -1,7 +1,8 @@
 //! What is looked at from time to time rather than at each step.
 
 use super::{Tx, payout_view, rows};
-use crate::{ExceptionKind, Gauges};
+use crate::Gauges;
+use crate::decide::late_ack;
 use lock_api::UnixMillis;
 use rusqlite::Connection;
 
@@ -25,8 +26,7 @@ pub(super) fn settled_against_the_rail(db: &Connection) -> rusqlite::Result<Vec<
 
 pub(super) fn raise(tx: &Tx<'_>, found: &[(String, String)]) -> rusqlite::Result<()> {
     for (payout_id, reference) in found {
-        let detail = format!("the rail executed it as {reference} and the payout is settled as FAILED");
-        rows::raise(tx, payout_id, ExceptionKind::LateAckAfterFailed, &detail)?;
+        rows::raise(tx, payout_id, &late_ack(reference))?;
     }
     Ok(())
 }

@@ -1,73 +1,124 @@
-//! A store on files of its own, a clock moved by hand, and payouts as the payment row writes them.
+//! A store on a paydb of its own, on either backend, a clock moved by hand, and payouts as the payment row writes them.
 
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(dead_code, unused_macros, unused_imports, reason = "each test file uses its part")]
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
     reason = "a test says what is wrong by panicking"
 )]
 
+pub mod files;
+pub mod pg;
+
+use files::Files;
 use host_kit::{Blocking, Faults, Host, Ids, ManualClock, Random};
 use lock_api::FencingToken;
+use pg::Database;
 use rail_store::{
     Evidence, Execution, FenceOutcome, FenceRequest, Fencing, ForwardClaim, LookupOutcome, LookupRecord, RailStore,
-    Sighting, SqliteRailStore, SqliteRailStoreOptions, Submission, SubmitOutcome, SubmitRequest,
+    Sighting, Submission, SubmitOutcome, SubmitRequest,
 };
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
-use tempfile::TempDir;
 
 pub const SEED: u64 = 20_260_101;
-pub const WITHIN: Duration = Duration::from_secs(10);
+pub const WITHIN: Duration = Duration::from_secs(30);
 pub const HORIZON: Duration = Duration::from_secs(60);
 
 pub fn token(value: u64) -> FencingToken {
     FencingToken::from_store(value).unwrap()
 }
 
-pub fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
+thread_local! {
+    // One for the whole test: a pool's connections live on it.
+    static RUNTIME: tokio::runtime::Runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 }
 
-/// One process's view of paydb.
+pub fn block_on<T>(future: impl Future<Output = T>) -> T {
+    RUNTIME.with(|runtime| runtime.block_on(future))
+}
+
+/// Where a paydb is made.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In a directory.
+    Files,
+    /// On a server, in a schema of its own.
+    Pg {
+        /// The server, for a user who may do everything.
+        url: String,
+    },
+}
+
+impl Place {
+    /// A server; none where there is none and that is no failure.
+    pub fn pg() -> Option<Self> {
+        Some(Self::Pg {
+            url: block_on(test_servers::postgres())?,
+        })
+    }
+
+    pub fn is_pg(&self) -> bool {
+        matches!(self, Self::Pg { .. })
+    }
+}
+
+/// Runs each case on each backend.
+macro_rules! on_every_backend {
+    ($($case:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test]
+            fn $case() {
+                super::$case(&$crate::support::Place::Files);
+            })*
+        }
+        mod postgres {
+            $(#[test]
+            fn $case() {
+                if let Some(place) = $crate::support::Place::pg() {
+                    super::$case(&place);
+                }
+            })*
+        }
+    };
+}
+pub(crate) use on_every_backend;
+
+/// A paydb.
+pub enum Paydb {
+    Files(Files),
+    Pg(Box<Database>),
+}
+
+/// One process's view of a paydb.
 pub struct World {
-    pub directory: TempDir,
+    pub paydb: Paydb,
     pub hand: ManualClock,
     pub host: Host,
-    pub store: SqliteRailStore,
+    pub store: Arc<dyn RailStore>,
     lookups: std::cell::Cell<u64>,
 }
 
 impl World {
-    pub fn new() -> Self {
-        let world = Self::without_payments(Fencing::Enforced);
-        create_payments(world.directory.path());
-        world
+    pub fn new(place: &Place) -> Self {
+        Self::with(place, Fencing::Enforced)
     }
 
     #[cfg(feature = "lab")]
-    pub fn unfenced() -> Self {
-        let world = Self::without_payments(Fencing::Off);
-        create_payments(world.directory.path());
-        world
+    pub fn unfenced(place: &Place) -> Self {
+        Self::with(place, Fencing::Off)
     }
 
-    /// A store in memory beside a payment file: for tests of many rounds, which wait for no disk.
-    pub fn in_memory() -> Self {
-        let world = Self::at(Fencing::Enforced, |_| sql_kit::Location::Memory);
-        create_payments(world.directory.path());
-        world
+    pub fn with(place: &Place, fencing: Fencing) -> Self {
+        let paydb = match place {
+            Place::Files => Paydb::Files(Files::with_payments()),
+            Place::Pg { url } => Paydb::Pg(Box::new(block_on(Database::fresh(url)))),
+        };
+        Self::on(paydb, fencing)
     }
 
-    pub fn without_payments(fencing: Fencing) -> Self {
-        Self::at(fencing, |directory| sql_kit::Location::File(directory.join("rail.db")))
-    }
-
-    fn at(fencing: Fencing, location: impl FnOnce(&Path) -> sql_kit::Location) -> Self {
+    pub fn on(paydb: Paydb, fencing: Fencing) -> Self {
         println!("seed {SEED}");
         let hand = ManualClock::new();
         hand.advance(Duration::from_secs(1_000));
@@ -79,15 +130,9 @@ impl World {
             blocking: Blocking::Inline,
             faults: Faults::none(),
         };
-        let directory = tempfile::tempdir().unwrap();
-        let options = SqliteRailStoreOptions {
-            location: location(directory.path()),
-            payments: directory.path().join("payment.db"),
-            fencing,
-        };
-        let store = SqliteRailStore::open(options, &host).unwrap();
+        let store = open(&paydb, fencing, &host);
         Self {
-            directory,
+            paydb,
             hand,
             host,
             store,
@@ -95,32 +140,31 @@ impl World {
         }
     }
 
-    /// Another process on the same files.
-    pub fn another(&self, fencing: Fencing) -> SqliteRailStore {
-        let options = SqliteRailStoreOptions::directory(self.directory.path(), fencing);
-        SqliteRailStore::open(options, &self.host).unwrap()
+    /// Another process on the same paydb.
+    pub fn another(&self, fencing: Fencing) -> Arc<dyn RailStore> {
+        open(&self.paydb, fencing, &self.host)
     }
 
-    pub fn payments(&self) -> rusqlite::Connection {
-        let db = rusqlite::Connection::open(self.directory.path().join("payment.db")).unwrap();
-        // What is tested is the rail's file; this one may be lost with the machine.
-        db.execute_batch("PRAGMA synchronous = OFF").unwrap();
-        db
+    /// Another process on a clock and threads of its own.
+    pub fn another_process(&self) -> Arc<dyn RailStore> {
+        open(&self.paydb, Fencing::Enforced, &Host::system())
     }
 
-    pub fn rail_db(&self) -> rusqlite::Connection {
-        rusqlite::Connection::open(self.directory.path().join("rail.db")).unwrap()
+    /// What the database itself says to a statement of somebody who may do everything. Ok: it was let through.
+    pub fn raw(&self, sql: &str) -> Result<(), String> {
+        match &self.paydb {
+            Paydb::Files(files) => files.raw(sql),
+            Paydb::Pg(database) => block_on(database.raw(sql)),
+        }
     }
 
     /// A payout of 12.50 EUR from `account`.
     pub fn payout(&self, payout: &str, account: &str, state: &str, claim: Option<u64>) {
-        self.payments()
-            .execute(
-                "INSERT OR REPLACE INTO payout (payout_id, account_id, amount_minor, currency, creditor, state, claim_token)
-                 VALUES (?1, ?2, 1250, 'EUR', '{\"name\":\"Ada\",\"account\":\"DE02\"}', ?3, ?4)",
-                rusqlite::params![payout, account, state, claim.map(|token| i64::try_from(token).unwrap())],
-            )
-            .unwrap();
+        let claim = claim.map(|token| i64::try_from(token).unwrap());
+        match &self.paydb {
+            Paydb::Files(files) => files.payout(payout, account, state, claim),
+            Paydb::Pg(database) => block_on(database.payout(payout, account, state, claim)),
+        }
     }
 
     pub fn claimed(&self, payout: &str, account: &str, claim: u64) {
@@ -169,27 +213,26 @@ impl World {
     }
 
     pub fn look_up_dated(&self, payout: &str, sighting: Sighting, clock_trusted: bool) -> LookupOutcome {
+        let lookup = self.lookup(payout, sighting, clock_trusted);
+        block_on(self.store.record_lookup(lookup, WITHIN)).unwrap().unwrap()
+    }
+
+    /// What a lookup made now would record.
+    pub fn lookup(&self, payout: &str, sighting: Sighting, clock_trusted: bool) -> LookupRecord {
         self.lookups.set(self.lookups.get() + 1);
-        let lookup = LookupRecord {
+        LookupRecord {
             lookup_id: format!("lookup-{}", self.lookups.get()),
+            submission_id: format!("found-{}", self.lookups.get()),
             payout_id: payout.to_owned(),
             asked_at: lock_api::UnixMillis(self.host.clock.wall_ms()),
             clock_trusted,
             visibility_horizon_ms: u64::try_from(HORIZON.as_millis()).unwrap(),
             sighting,
-        };
-        block_on(self.store.record_lookup(lookup, WITHIN)).unwrap().unwrap()
+        }
     }
 
     pub fn fence(&self, payout: &str, t: u64, forbid: bool) -> FenceOutcome {
-        let request = FenceRequest {
-            submission_id: format!("forbidden-{payout}"),
-            payout_id: payout.to_owned(),
-            token: token(t),
-            forbid,
-            actor: Some("worker-2".to_owned()),
-        };
-        block_on(self.store.fence_submission(request, WITHIN)).unwrap()
+        block_on(self.store.fence_submission(fence_request(payout, t, forbid), WITHIN)).unwrap()
     }
 
     pub fn mark(&self, account: &str) -> u64 {
@@ -211,15 +254,21 @@ impl World {
     }
 }
 
-pub fn create_payments(directory: &Path) {
-    rusqlite::Connection::open(directory.join("payment.db"))
-        .unwrap()
-        .execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
-             CREATE TABLE payout (payout_id TEXT PRIMARY KEY, account_id TEXT, amount_minor INTEGER, currency TEXT,
-                 creditor TEXT, state TEXT, claim_token INTEGER);",
-        )
-        .unwrap();
+fn open(paydb: &Paydb, fencing: Fencing, host: &Host) -> Arc<dyn RailStore> {
+    match paydb {
+        Paydb::Files(files) => Arc::new(files.open(fencing, host)),
+        Paydb::Pg(database) => Arc::new(block_on(database.open(fencing, host)).unwrap()),
+    }
+}
+
+pub fn fence_request(payout: &str, t: u64, forbid: bool) -> FenceRequest {
+    FenceRequest {
+        submission_id: format!("forbidden-{payout}"),
+        payout_id: payout.to_owned(),
+        token: token(t),
+        forbid,
+        actor: Some("worker-2".to_owned()),
+    }
 }
 
 pub fn request(payout: &str, account: &str, t: u64) -> SubmitRequest {
