@@ -1,4 +1,4 @@
-//! The lock store: sessions, grants, tokens, events and lineage on SQLite and PostgreSQL, and the suite that defines the SPI.
+//! The lock store: sessions, grants, tokens, events and lineage on SQLite, PostgreSQL and etcd, and the suite that defines the SPI.
 //!
 //! Owns: what a grant is on disk, the minting of tokens inside the granting transaction, expiry by monotonic
 //! observation, the append-only events and their seals.

@@ -294,8 +294,8 @@ async fn case_l10_a_restarted_server_keeps_grants_and_uses_no_token_twice() {
 async fn case_l31_a_restored_snapshot_grants_nothing_before_the_floor() {
     test_servers::etcd_or_skip().await;
     let image = &etcd_images()[0];
-    let volume = test_servers::fresh_schema();
-    let on_volume = || Mount::volume_mount(volume.clone(), DATA_DIR);
+    let volume = Volume(test_servers::fresh_schema());
+    let on_volume = || Mount::volume_mount(volume.0.clone(), DATA_DIR);
     let first = etcd_image(image).with_mount(on_volume()).start().await.unwrap();
     let place = Place::on(answering(&first).await);
     let proxy = Proxy::to(&place.at).await;
@@ -319,7 +319,7 @@ async fn case_l31_a_restored_snapshot_grants_nothing_before_the_floor() {
     let lineage = ran_on.lineage(WITHIN).await.unwrap().lineage;
     first.stop().await.unwrap();
     let (name, tag) = image.rsplit_once(':').unwrap();
-    let _restore = GenericImage::new(name, tag)
+    let restore = GenericImage::new(name, tag)
         .with_entrypoint("etcdutl")
         .with_wait_for(WaitFor::exit(ExitWaitStrategy::new().with_exit_code(0)))
         .with_cmd([
@@ -375,17 +375,21 @@ async fn case_l31_a_restored_snapshot_grants_nothing_before_the_floor() {
     assert_eq!(holder(&new, "other").await, Some(other.get()));
     assert_eq!(release(&new, "other", "s1", other).await, ReleaseOutcome::Released);
     drop((new, ran_on));
-    drop((second, first));
-    let docker = std::process::Command::new("docker");
-    drop(remove_volume(docker, &volume));
+    for container in [second, restore, first] {
+        container.rm().await.unwrap();
+    }
 }
 
-fn remove_volume(mut docker: std::process::Command, volume: &str) -> std::io::Result<std::process::ExitStatus> {
-    docker
-        .args(["volume", "rm", "--force", volume])
-        .stdout(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .status()
+/// A volume that goes with the test.
+struct Volume(String);
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let removed = std::process::Command::new("docker")
+            .args(["volume", "rm", "--force", &self.0])
+            .output();
+        drop(removed);
+    }
 }
 
 /// All data are wiped under a running server: it grants nothing. A new server takes an empty store for a new one unless it
@@ -484,4 +488,61 @@ async fn a_user_and_password_are_presented() {
         matches!(anonymous, Err(StoreError::Unavailable { .. })),
         "{anonymous:?}"
     );
+}
+
+/// Members with certificates, which ask for one: whoever has one of the same authority is served, anybody else is not.
+#[tokio::test]
+async fn a_cluster_with_certificates_is_reached_over_tls() {
+    use test_servers::rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    test_servers::etcd_or_skip().await;
+    let authority = KeyPair::generate().unwrap();
+    let mut ca = CertificateParams::new(Vec::new()).unwrap();
+    ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca_pem = ca.self_signed(&authority).unwrap().pem();
+    let issuer = Issuer::new(ca, authority);
+    let signed = |names: Vec<String>| {
+        let key = KeyPair::generate().unwrap();
+        let pem = CertificateParams::new(names)
+            .unwrap()
+            .signed_by(&key, &issuer)
+            .unwrap()
+            .pem();
+        (pem, key.serialize_pem())
+    };
+    let (server_pem, server_key) = signed(vec!["127.0.0.1".to_owned()]);
+    let (client_pem, client_key) = signed(vec!["lock-server".to_owned()]);
+    let flags = [
+        "--listen-client-urls=https://0.0.0.0:2379",
+        "--advertise-client-urls=https://0.0.0.0:2379",
+        "--cert-file=/tls/server.pem",
+        "--key-file=/tls/server.key",
+        "--trusted-ca-file=/tls/ca.pem",
+        "--client-cert-auth",
+    ];
+    let container = etcd_image_with(&etcd_images()[0], &flags)
+        .with_copy_to("/tls/ca.pem", ca_pem.clone().into_bytes())
+        .with_copy_to("/tls/server.pem", server_pem.into_bytes())
+        .with_copy_to("/tls/server.key", server_key.into_bytes())
+        .start()
+        .await
+        .unwrap();
+    let place = Place::on(etcd_address(&container).await.unwrap());
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let mut options = place.options();
+    options.access.ca_file = Some(file("ca.pem", &ca_pem));
+    let host = Host::system();
+    let without = EtcdLockStore::open(options.clone(), &host);
+    let without = tokio::time::timeout(Duration::from_secs(3), without).await;
+    assert!(!matches!(without, Ok(Ok(_))), "served without a certificate");
+    options.access.cert_file = Some(file("client.pem", &client_pem));
+    options.access.key_file = Some(file("client.key", &client_key));
+    let store = EtcdLockStore::open(options, &Host::system()).await.unwrap();
+    open(&store, "s1", LONG).await;
+    let token = granted(&store, "a", "s1", "r", LONG).await;
+    assert_eq!(holder(&store, "a").await, Some(token.get()));
 }

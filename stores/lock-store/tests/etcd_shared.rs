@@ -190,6 +190,26 @@ async fn heartbeats_keep_a_lease_alive_and_write_nothing() {
     assert_eq!(holder(&stores[1], "a").await, Some(token.get()));
 }
 
+/// A lock server that starts gives every live session its full TTL again: whoever heartbeats may have had nobody to talk to.
+#[tokio::test]
+async fn a_start_keeps_every_lease_alive_once() {
+    let place = Place::fresh().await;
+    let ttl = Duration::from_secs(10);
+    let first = place.open().await;
+    open(&first, "s1", ttl).await;
+    let token = granted(&first, "a", "s1", "r", LONG).await;
+    first.close();
+    tokio::time::sleep(ttl * 7 / 10).await;
+    let second = place.open().await;
+    // Past its first end, before its second.
+    tokio::time::sleep(ttl * 6 / 10).await;
+    assert_eq!(holder(&second, "a").await, Some(token.get()));
+    assert!(matches!(
+        beat(&second, "s1", None).await,
+        HeartbeatOutcome::Alive { .. }
+    ));
+}
+
 /// A session below etcd's shortest lease is told by its stamps, also by a server that does not take its heartbeats.
 #[tokio::test]
 async fn a_session_too_short_for_a_lease_is_told_by_its_stamps() {

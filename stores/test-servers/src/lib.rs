@@ -14,6 +14,7 @@ mod etcd;
 mod own;
 mod pgbouncer;
 
+pub use rcgen;
 pub use testcontainers;
 
 pub use etcd::{DATA_DIR, etcd, etcd_address, etcd_image, etcd_image_with, etcd_images, etcd_or_skip, healthy};

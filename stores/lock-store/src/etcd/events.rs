@@ -74,7 +74,8 @@ impl Shared {
             }
             let pause = self.options.poll_every.min(left);
             if tokio::time::timeout(pause, heard.changed()).await.is_err() && pause < left {
-                self.look(until).await;
+                self.look(until.min(Instant::now() + self.options.access.read_within))
+                    .await;
             }
         }
     }

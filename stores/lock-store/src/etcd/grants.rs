@@ -36,7 +36,7 @@ impl Shared {
     }
 
     async fn acquire_run(&self, run: &[AcquireRequest], deadline: Instant) -> Result<Vec<AcquireOutcome>, CallError> {
-        let _turn = self.turn(deadline).await?;
+        let mut turn = None;
         loop {
             let mut wants = Wants::new(&self.layout);
             let mut sessions = std::collections::BTreeSet::new();
@@ -57,6 +57,9 @@ impl Shared {
                 }
             };
             let offset = snapshot.offset();
+            if !plan.is_empty() && self.has_to_wait(&mut turn, deadline).await? {
+                continue;
+            }
             let revision = if plan.is_empty() {
                 0
             } else {
@@ -326,7 +329,7 @@ impl Shared {
     }
 
     async fn release_run(&self, run: &[ReleaseRequest], deadline: Instant) -> Result<Vec<ReleaseOutcome>, CallError> {
-        let _turn = self.turn(deadline).await?;
+        let mut turn = None;
         loop {
             let mut wants = Wants::new(&self.layout);
             run.iter().for_each(|request| wants.key(request.key.as_str()));
@@ -380,6 +383,9 @@ impl Shared {
             }
             if plan.is_empty() {
                 return Ok(answers);
+            }
+            if self.has_to_wait(&mut turn, deadline).await? {
+                continue;
             }
             if let Some(revision) = self.commit(plan, deadline).await? {
                 self.observed(|observed| freed.iter().for_each(|key| observed.forget_grant(key, revision)));

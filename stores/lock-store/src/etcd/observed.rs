@@ -20,6 +20,7 @@ pub(super) struct SessionSeen {
     pub(super) stamp_rev: i64,
     pub(super) ttl: Duration,
     pub(super) stamped: bool,
+    pub(super) lease: i64,
     pub(super) lease_ttl: Duration,
     /// It ended, and the end is still to be recorded.
     pub(super) ended: bool,
@@ -70,6 +71,12 @@ impl Observed {
 
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.sessions.len(), self.grants.len())
+    }
+
+    /// The leases of live sessions.
+    pub(super) fn leases(&self) -> Vec<(Name, i64)> {
+        let live = self.sessions.iter().filter(|(_, seen)| !seen.ended);
+        live.map(|(id, seen)| (id.clone(), seen.lease)).collect()
     }
 
     /// What is left of a grant: to the earlier of its own end and its session's, as far as that is known.
@@ -299,6 +306,7 @@ impl SessionSeen {
             stamp_rev,
             ttl: record.ttl(),
             stamped: record.stamped,
+            lease: record.lease,
             lease_ttl: record.lease_ttl(),
             ended,
             deadline: if ended { now } else { now.saturating_add(until) },

@@ -273,7 +273,9 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Result<Duration, HeartbeatOutcome>, StoreError> {
         let id = beat.session_id.as_str();
-        match self.etcd.keep_alive(record.lease, deadline).await? {
+        let kept = self.etcd.keep_alive(record.lease, deadline).await;
+        // The lease may have been extended, and a stamp was written.
+        match kept.map_err(|error| after_a_part(error, true))? {
             Lease::Gone => {
                 self.observed(|observed| observed.lose_session(id, self.clock.mono()));
                 Ok(Err(HeartbeatOutcome::SessionNotFound))
@@ -507,6 +509,24 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Keeps the lease of every live session alive once: the server that took their heartbeats may have been away. One that
+    /// cannot be kept alive now is no worse off than before.
+    pub(super) async fn full_ttl_again(&self, deadline: Instant) {
+        let leases = self.observed(|observed| observed.leases());
+        for some in leases.chunks(AT_ONCE) {
+            join_all(some.iter().map(|(id, lease)| async move {
+                let (sent, full) = (
+                    self.clock.mono(),
+                    self.observed(|o| o.session(id).map(|seen| seen.lease_ttl)),
+                );
+                if let (Ok(Lease::Alive), Some(full)) = (self.etcd.keep_alive(*lease, deadline).await, full) {
+                    self.observed(|observed| observed.see_alive(id, sent, full, None));
+                }
+            }))
+            .await;
+        }
     }
 
     /// Asks how long the leases of sessions live whose heartbeats this process has not made itself. Answers whether any

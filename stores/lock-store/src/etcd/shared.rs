@@ -108,6 +108,24 @@ impl Shared {
             .map_err(|_| unavailable("other calls took all the time"))
     }
 
+    /// Takes the turn for whoever found that it has something to record. Answers whether others came first, so that what
+    /// was read is to be read again: now it is kept. Refusals need no turn.
+    pub(super) async fn has_to_wait<'a>(
+        &'a self,
+        turn: &mut Option<MutexGuard<'a, ()>>,
+        deadline: Instant,
+    ) -> Result<bool, StoreError> {
+        if turn.is_some() {
+            return Ok(false);
+        }
+        if let Ok(free) = self.turn.try_lock() {
+            *turn = Some(free);
+            return Ok(false);
+        }
+        *turn = Some(self.turn(deadline).await?);
+        Ok(true)
+    }
+
     pub(super) async fn read(&self, wants: Wants<'_>, deadline: Instant) -> Result<Snapshot, CallError> {
         let before = self.revision.load(Ordering::SeqCst);
         let answer = self.etcd.txn(&wants.txn(), Effect::Reads, deadline).await?;

@@ -60,6 +60,7 @@ impl EtcdLockStore {
         let shared = Arc::new(Shared::new(etcd, options, host.clock.clone(), host.ids.clone()));
         let (lineage, fresh) = shared.initialise(deadline).await?;
         let revision = shared.list_everything(deadline).await?;
+        shared.full_ttl_again(deadline).await;
         tracing::info!(event = "lock_store_opened", lineage, fresh, revision);
         let watching = tokio::spawn(follow(shared.clone(), revision + 1));
         Ok(Self {

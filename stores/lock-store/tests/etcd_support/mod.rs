@@ -117,6 +117,6 @@ impl Backend for OnEtcd {
 
     fn rounds(&self, wanted: u32) -> u32 {
         // Each step is a commit on a server that other tests use at the same time.
-        wanted.div_ceil(100)
+        wanted.div_ceil(50)
     }
 }
