@@ -8,6 +8,8 @@ SHELL := /bin/bash
 .ONESHELL:
 
 CARGO ?= cargo
+# The store on etcd is in what is tested; `make demo` does without, because building it needs protoc.
+FEATURES := --features dlock/etcd
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
 # Whichever generation is here; asked only where it is used.
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
@@ -26,17 +28,21 @@ up: ## Run the whole system on the embedded stores until Ctrl-C
 
 .PHONY: build
 build: ## Compile everything, tests included
-	$(CARGO) build --workspace --all-targets
+	$(CARGO) build --workspace --all-targets $(FEATURES)
 
 .PHONY: test
-test: verify images production unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+test: protoc verify images production unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+
+.PHONY: protoc
+protoc: ## Make sure of protoc, which the store on etcd is built with
+	scripts/need-protoc
 
 .PHONY: images
 images: ## Make sure of the images that tests start: what exists is used, else pulled, else built offline
 ifeq ($(CI),true)
 	scripts/test-images
 else
-	scripts/test-images || echo "*** without Docker the tests on PostgreSQL are skipped ***"
+	scripts/test-images || echo "*** without Docker the tests on PostgreSQL and etcd are skipped ***"
 endif
 
 .PHONY: verify
@@ -48,11 +54,11 @@ format: ## Is the code formatted?
 
 .PHONY: lint
 lint: ## Clippy, warnings are errors
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(FEATURES) -- -D warnings
 
 .PHONY: docs
 docs: ## Does the documentation build without a warning?
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace $(FEATURES) --no-deps --quiet
 
 .PHONY: production
 production: ## The binary without the lab; a test then shows that it knows no switch for a fence
@@ -62,16 +68,16 @@ production: ## The binary without the lab; a test then shows that it knows no sw
 unit: ## All tests of all packages; PostgreSQL is started in a container, or named by DLOCK_TEST_PG_URL
 ifeq ($(NEXTEST),yes)
 	trap 'scripts/test-servers stop' EXIT
-	$(CARGO) nextest run --workspace --no-fail-fast
+	$(CARGO) nextest run --workspace $(FEATURES) --no-fail-fast
 else
 	@echo "cargo-nextest is not installed: running the same tests with cargo test, one test binary after the other"
 	trap 'scripts/test-servers stop' EXIT
-	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests --examples
+	$(CARGO) test --workspace $(FEATURES) --no-fail-fast --lib --bins --tests --examples
 endif
 
 .PHONY: doctest
 doctest: ## Examples in the documentation, among them those that must not compile
-	$(CARGO) test --workspace --doc --quiet
+	$(CARGO) test --workspace $(FEATURES) --doc --quiet
 
 .PHONY: readme
 readme: ## Run the README's commands as written
@@ -98,6 +104,18 @@ compose-test: ## Containers of its own: payouts while servers are killed and a w
 .PHONY: lint-deploy
 lint-deploy: ## Dockerfiles, YAML and shell scripts, by linters in an environment of their own
 	scripts/lint-deploy
+
+.PHONY: bench-backends
+bench-backends: protoc images ## Throughput through dlock over that of PostgreSQL and etcd themselves (release build)
+	$(CARGO) build --release --package dlock $(FEATURES)
+	$(CARGO) build --release --package lock-store --features etcd --example etcd_own_lock
+	dir="$${CARGO_TARGET_DIR:-target}/release"
+	scripts/bench-backends --dlock "$$dir/dlock" --own-lock "$$dir/examples/etcd_own_lock"
+
+.PHONY: scenario-table
+scenario-table: protoc images ## Run every use case on every backend and write docs/scenarios.md
+	$(CARGO) build --package dlock $(FEATURES)
+	scripts/scenario-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: fix
 fix: ## Format and apply what clippy can

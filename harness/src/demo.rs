@@ -49,7 +49,7 @@ pub async fn run(setup: &Setup, progress: &Progress) -> Result<DemoReport, RunEr
         }));
     }
     jobs.extend(cells(setup));
-    let (scenarios, matrix) = all(setup, jobs, progress).await?;
+    let (scenarios, matrix) = all(jobs, progress).await?;
     let took = clock.mono().saturating_sub(began);
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     Ok(DemoReport::new(setup.seed, took_ms, scenarios, matrix))
@@ -60,7 +60,7 @@ pub async fn run(setup: &Setup, progress: &Progress) -> Result<DemoReport, RunEr
 /// # Errors
 /// When a run cannot be made.
 pub async fn matrix(setup: &Setup, progress: &Progress) -> Result<Vec<CellReport>, RunError> {
-    Ok(all(setup, cells(setup), progress).await?.1)
+    Ok(all(cells(setup), progress).await?.1)
 }
 
 fn cells(setup: &Setup) -> Vec<Job<'_>> {
@@ -73,16 +73,10 @@ fn cells(setup: &Setup) -> Vec<Job<'_>> {
     uc03::CELLS.into_iter().enumerate().map(cell).collect()
 }
 
-async fn all(
-    setup: &Setup,
-    jobs: Vec<Job<'_>>,
-    progress: &Progress,
-) -> Result<(Vec<ScenarioReport>, Vec<CellReport>), RunError> {
-    // Stacks that share one lock store run one after the other.
-    let at_once = if setup.store.is_some() { 1 } else { AT_ONCE };
+async fn all(jobs: Vec<Job<'_>>, progress: &Progress) -> Result<(Vec<ScenarioReport>, Vec<CellReport>), RunError> {
     let total = jobs.len();
     let (mut scenarios, mut cells) = (Vec::new(), Vec::new());
-    let mut running = futures_util::stream::iter(jobs).buffer_unordered(at_once);
+    let mut running = futures_util::stream::iter(jobs).buffer_unordered(AT_ONCE);
     while let Some(done) = running.try_next().await? {
         let line = match done {
             Done::Scenario(case, report) => {

@@ -23,6 +23,7 @@ pub mod model;
 pub mod progress;
 pub mod report;
 pub mod scenario;
+pub mod servers;
 pub mod stack;
 pub mod up;
 pub mod workdir;

@@ -6,6 +6,7 @@
 
 use crate::evidence::Apis;
 use crate::scenario::CURRENCY;
+use crate::servers::Stores;
 use crate::stack::processes::{Lab, Ports, ProcessStack};
 use crate::stack::{
     LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
@@ -64,7 +65,7 @@ pub async fn run(
     };
     let workers = [("worker-1", port(4)?), ("worker-2", port(5)?)];
     let spec = StackSpec {
-        store: None,
+        stores: Stores::default(),
         payment_fencing: true,
         rail_fencing: true,
         settings: BTreeMap::new(),

@@ -291,6 +291,7 @@ impl Core {
                 failures: 0,
                 unanswered: false,
                 due: None,
+                reason_waiters: Vec::new(),
             },
         );
         self.schedule_renewal(lease_id, None, cx);

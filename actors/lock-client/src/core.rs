@@ -117,6 +117,8 @@ pub(crate) struct Keeping {
     pub failures: u32,
     pub unanswered: bool,
     pub due: Option<TimerHandle>,
+    /// Who asked for a renewal and is told why the lock is lost, once that is known.
+    pub reason_waiters: Vec<Tell<()>>,
 }
 
 /// A release that is not answered yet.

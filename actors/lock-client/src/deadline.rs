@@ -81,7 +81,8 @@ enum Phase {
 struct State {
     phase: Phase,
     deadline: Duration,
-    /// The server says that this token holds nothing any more; only the reason is still being looked up.
+    /// The server says that this token holds nothing any more; only the reason is still being looked up. Every check
+    /// says lost, and nobody is told before the reason is known or the deadline has come.
     condemned: bool,
     callbacks: Vec<OnLost>,
 }
@@ -98,6 +99,8 @@ pub(crate) struct Lease {
     clock: Clock,
     count: CountLoss,
     state: Mutex<State>,
+    /// Not held any more, whether or not the reason is known.
+    over: watch::Sender<bool>,
     lost: watch::Sender<Option<LockLost>>,
 }
 
@@ -136,6 +139,7 @@ impl Lease {
                 condemned: false,
                 callbacks: Vec::new(),
             }),
+            over: watch::Sender::new(false),
             lost: watch::Sender::new(None),
         }
     }
@@ -159,20 +163,40 @@ impl Lease {
         if state.condemned {
             return Err(LostReason::Superseded);
         }
-        let end = state.deadline.min(self.session.deadline());
-        match end.checked_sub(self.clock.boot()) {
-            Some(left) if !left.is_zero() => Ok(left),
-            _ => Err(LostReason::DeadlineLapsed),
-        }
+        self.time_left(state).ok_or(LostReason::DeadlineLapsed)
     }
 
-    /// Still held, now; what is left. A loss found here is told to everybody before this returns.
+    /// What is left by the local deadline alone; none at the deadline and past it.
+    fn time_left(&self, state: &State) -> Option<Duration> {
+        let end = state.deadline.min(self.session.deadline());
+        end.checked_sub(self.clock.boot()).filter(|left| !left.is_zero())
+    }
+
+    /// Still held, now; what is left. A loss found here is told to everybody before this returns, except that a
+    /// condemned lease waits for its reason: until that is known, or the deadline comes, a check says
+    /// [`LostReason::Superseded`], which is true of a revoked token as well, and settles nothing.
     pub fn check(&self) -> Result<Duration, LockLost> {
         let state = self.state();
         match self.left(&state) {
             Ok(left) => Ok(left),
+            Err(reason) if self.waits_for_reason(&state) => Err(LockLost {
+                token: self.token,
+                reason,
+            }),
             Err(reason) => Err(self.lose_locked(state, reason)),
         }
+    }
+
+    /// Whoever looks the reason up has until the deadline: a loss is never told later than it would be without a word
+    /// from the server, not even where the client's actor stands still.
+    fn waits_for_reason(&self, state: &State) -> bool {
+        state.phase == Phase::Held && state.condemned && !self.session.is_lost() && self.time_left(state).is_some()
+    }
+
+    /// The server has said that this token holds nothing, and nobody knows why yet.
+    pub fn is_condemned(&self) -> bool {
+        let state = self.state();
+        state.phase == Phase::Held && state.condemned
     }
 
     /// The lock is lost for this reason, unless it was lost or given back before.
@@ -198,6 +222,7 @@ impl Lease {
         drop(state);
         (self.count)(reason);
         tracing::warn!(event = "lock_lost", key = %self.key, token = %self.token, reason = reason.as_str());
+        self.over.send_replace(true);
         self.lost.send_replace(Some(loss));
         for callback in callbacks {
             tell(callback, loss);
@@ -238,6 +263,16 @@ impl Lease {
         }
     }
 
+    /// Ready as soon as the lock is known not to be held any more, be the reason known or not; never ready when it is
+    /// given back.
+    pub async fn over(self: Arc<Self>) {
+        let mut seen = self.over.subscribe();
+        if seen.wait_for(|over| *over).await.is_err() {
+            // Cannot be: `self` holds the sender.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The server's answer to a renewal moved the grant's own deadline.
     pub fn extend(&self, deadline: Duration) {
         let mut state = self.state();
@@ -245,16 +280,21 @@ impl Lease {
     }
 
     /// The server does not know this grant any more. From now on every check says lost; whoever knows the reason calls
-    /// [`Lease::lose`], and a check that comes first settles for [`LostReason::Superseded`]. False when there was
-    /// nothing to condemn.
+    /// [`Lease::lose`], and only the deadline or the end of the guard settles for less. False when there was nothing to
+    /// condemn, or it was condemned before.
     pub fn condemn(&self) -> bool {
         let mut state = self.state();
         let fresh = state.phase == Phase::Held && !state.condemned;
         state.condemned |= fresh;
+        drop(state);
+        if fresh {
+            self.over.send_replace(true);
+        }
         fresh
     }
 
-    /// The holder gives the lock back. From here on nothing is a loss. The loss when it came first.
+    /// The holder gives the lock back. From here on nothing is a loss. The loss when it came first; one whose reason is
+    /// not known yet is settled now, for nobody looks after the lease from here on.
     pub fn give_back(&self) -> Result<(), LockLost> {
         let mut state = self.state();
         match self.left(&state) {
@@ -424,8 +464,39 @@ mod tests {
         assert_eq!(b.told(), [LostReason::Revoked]);
 
         let b = bench();
+        let mut over = Box::pin(b.lease.clone().over());
+        assert!((&mut over).now_or_never().is_none());
         assert!(b.lease.condemn());
+        assert!(over.now_or_never().is_some(), "known before the reason is");
         assert_eq!(b.lease.check().unwrap_err().reason, LostReason::Superseded);
+        assert!(
+            b.told().is_empty(),
+            "a check that comes before the reason does not decide it"
+        );
+        assert!(b.lease.clone().lost().now_or_never().is_none());
+        b.lease.lose(LostReason::Revoked);
+        assert_eq!(b.lease.check().unwrap_err().reason, LostReason::Revoked);
+        assert_eq!(b.told(), [LostReason::Revoked]);
+    }
+
+    #[test]
+    fn a_condemned_lease_is_told_of_at_its_deadline_at_the_latest() {
+        let b = bench();
+        assert!(b.lease.condemn());
+        b.hand.advance(s(14) - Duration::from_nanos(1));
+        assert!(b.lease.check().is_err());
+        assert!(b.told().is_empty());
+        b.hand.advance(Duration::from_nanos(1));
+        assert_eq!(b.lease.check().unwrap_err().reason, LostReason::Superseded);
+        b.lease.lose(LostReason::Revoked);
+        assert_eq!(b.told(), [LostReason::Superseded]);
+    }
+
+    #[test]
+    fn giving_back_what_is_condemned_tells_of_the_loss() {
+        let b = bench();
+        assert!(b.lease.condemn());
+        assert_eq!(b.lease.give_back().unwrap_err().reason, LostReason::Superseded);
         b.lease.lose(LostReason::Revoked);
         assert_eq!(b.told(), [LostReason::Superseded]);
     }
@@ -510,7 +581,7 @@ mod tests {
         fn case_l02_exactly_one_lost_callback_with_its_reason(steps in proptest::collection::vec(step(), 1..40)) {
             let reasons = [LostReason::DeadlineLapsed, LostReason::Revoked, LostReason::SessionLost, LostReason::Superseded];
             let b = bench();
-            let mut given_back = false;
+            let (mut given_back, mut condemned) = (false, false);
             for step in steps {
                 let was_lost = !b.told().is_empty();
                 match step {
@@ -523,10 +594,11 @@ mod tests {
                         let checked = b.lease.check();
                         prop_assert!(!(late && checked.is_ok()));
                         prop_assert!(!(was_lost && checked.is_ok()));
+                        prop_assert!(!(condemned && checked.is_ok()));
                     }
                     Step::Lose(n) => b.lease.lose(reasons[n]),
                     Step::SessionLost => b.session.lose(),
-                    Step::Condemn => { b.lease.condemn(); }
+                    Step::Condemn => condemned |= b.lease.condemn(),
                     Step::GiveBack => {
                         let gave = b.lease.give_back();
                         if gave.is_ok() { given_back = true; }

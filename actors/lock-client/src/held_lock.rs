@@ -48,7 +48,9 @@ impl LockView {
     /// The token, if the lock is still held at this moment by the local deadline (FR-13).
     ///
     /// # Errors
-    /// [`LockLost`] with the reason: stop before the next side effect.
+    /// [`LockLost`] with the reason as it is known now: stop before the next side effect. Between the server's word that
+    /// the token holds nothing and its answer why, this is [`LostReason::Superseded`]; [`LockView::lost`] and
+    /// [`LockView::on_lock_lost`] wait for that answer, for two seconds at most.
     pub fn check_still_held(&self) -> Result<FencingToken, LockLost> {
         self.0.check().map(|_| self.0.token)
     }
@@ -78,6 +80,12 @@ impl LockView {
     /// Ready when the lock is lost, at once if it is; never when it is released. Needs no particular runtime.
     pub fn lost(&self) -> impl Future<Output = LockLost> + Send + 'static {
         self.0.clone().lost()
+    }
+
+    /// Ready as soon as the lock is known not to be held any more, be the reason known or not: the moment to stop.
+    /// [`LockView::lost`] follows, with the reason. Never ready when the lock is released.
+    pub fn must_stop(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.0.clone().over()
     }
 
     /// Calls back exactly once when the lock is lost, at once if it is; never when it is released (FR-12). The callback
@@ -140,6 +148,11 @@ impl HeldLock {
     /// See [`LockView::lost`].
     pub fn lost(&self) -> impl Future<Output = LockLost> + Send + 'static {
         self.view.lost()
+    }
+
+    /// See [`LockView::must_stop`].
+    pub fn must_stop(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.view.must_stop()
     }
 
     /// See [`LockView::on_lock_lost`].

@@ -4,13 +4,19 @@ use crate::core::{Core, Meaning, PENDING_MAX, Releasing, Tell, meaning, messages
 use crate::deadline::deadline;
 use crate::transport::{Call, CallFailure, Transport};
 use actor_kit::{Ask, Cx, Receive, Reply};
+use host_kit::Clock;
 use http_contract::lock::{GrantAnswer, HeartbeatRequest, ReleaseAnswer, RenewBody};
 use lock_api::{FencingToken, LockError, LockKey, LockLost, LostReason, SessionId};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long to look for the reason of a loss that the server has shown. The loss itself does not wait for it.
+/// How long one look for the reason of a loss that the server has shown may take. The loss itself does not wait for it:
+/// checks say lost meanwhile.
 const REASON_WITHIN: Duration = Duration::from_millis(500);
+/// How often it is looked for, at one server after the other: whoever is told waits two seconds at most.
+const REASON_ATTEMPTS: usize = 4;
+/// Between two looks, where the first one failed at once.
+const REASON_PAUSE: Duration = Duration::from_millis(50);
 
 messages! {
     /// Renew now, and tell what came of it.
@@ -21,8 +27,8 @@ messages! {
     RenewAnswered {
         lease: u64, at: usize, sent: Duration, result: Result<GrantAnswer, CallFailure>, tell: Vec<Tell<()>>
     } = "renew_answered";
-    /// Why the server does not know this lease any more.
-    ReasonKnown { lease: u64, reason: LostReason, tell: Vec<Tell<()>> } = "reason_known";
+    /// Why the server does not know this lease any more, as far as that could be found out.
+    ReasonKnown { lease: u64, reason: LostReason } = "reason_known";
     /// The guard has ended, in whatever way.
     Release { lease: u64, tell: Option<Tell<()>> } = "release";
     /// The next attempt of this release.
@@ -54,13 +60,17 @@ impl Core {
     fn renew(&mut self, lease: u64, tell: Vec<Tell<()>>, cx: &mut Cx<'_, Self>) {
         let sent = cx.clock().boot();
         let (mut at, mut server) = self.work();
-        let Some(keeping) = self.leases.get(&lease) else {
+        let Some(keeping) = self.leases.get_mut(&lease) else {
             for tell in tell {
                 drop(tell.send(Err(LockError::SessionLost)));
             }
             return;
         };
         if let Err(lost) = keeping.lease.check() {
+            if keeping.lease.is_condemned() {
+                keeping.reason_waiters.extend(tell);
+                return;
+            }
             for tell in tell {
                 drop(tell.send(Err(LockError::Lost(lost))));
             }
@@ -92,19 +102,40 @@ impl Core {
         });
     }
 
-    /// The server does not know this lease any more. Checks say lost from here on; the reason is looked up for those who
-    /// are told.
+    /// The server does not know this lease any more. Checks say lost from here on; the reason is looked up, once, for
+    /// those who are told.
     pub fn condemn(&mut self, lease: u64, tell: Vec<Tell<()>>, cx: &mut Cx<'_, Self>) {
-        let Some(keeping) = self.leases.get(&lease) else { return };
-        keeping.lease.condemn();
-        let (_, server) = self.work();
         let within = REASON_WITHIN.min(self.options.call_timeout);
         let call = self.call(within, cx);
-        let (key, token) = (keeping.lease.key.clone(), keeping.lease.token);
-        cx.pipe(
-            why(server, key, token, keeping.session_id.clone(), call),
-            move |reason| ReasonKnown { lease, reason, tell },
-        );
+        let (at, _) = self.work();
+        let Some(keeping) = self.leases.get_mut(&lease) else {
+            return;
+        };
+        let fresh = keeping.lease.condemn();
+        if !fresh && !keeping.lease.is_condemned() {
+            let lost = keeping.lease.check().err();
+            for tell in tell {
+                drop(tell.send(Err(lost.map_or(LockError::SessionLost, LockError::Lost))));
+            }
+            return;
+        }
+        keeping.reason_waiters.extend(tell);
+        if !fresh {
+            // A renewal and a heartbeat both showed it: the look that is under way serves both.
+            return;
+        }
+        let gone = Gone {
+            key: keeping.lease.key.clone(),
+            token: keeping.lease.token,
+            session: keeping.session_id.clone(),
+        };
+        let mut servers = self.servers.work.clone();
+        servers.rotate_left(at);
+        let clock = cx.clock().clone();
+        cx.pipe(gone.why(servers, call, clock), move |reason| ReasonKnown {
+            lease,
+            reason,
+        });
     }
 
     /// Gives back a grant that nobody here owns.
@@ -161,30 +192,47 @@ impl Core {
     }
 }
 
-/// Why a token that was ours holds nothing any more: with its session, by an operator's hand, or else.
-async fn why(
-    server: Rc<dyn Transport>,
+/// A grant that a server has called gone.
+struct Gone {
     key: LockKey,
     token: FencingToken,
     session: SessionId,
-    call: Call,
-) -> LostReason {
-    let alive = server.heartbeat(session.clone(), HeartbeatRequest::default(), call);
-    let (alive, rows) = tokio::join!(alive, server.history(key, call));
-    if let Err(failure) = alive
-        && matches!(meaning(failure), Meaning::SessionNotFound)
-    {
-        return LostReason::SessionLost;
-    }
-    let revoked = rows.unwrap_or_default().iter().any(|row| {
-        row.kind == "REVOKED"
-            && row.session_id.as_deref() == Some(session.as_str())
-            && row.token.is_some_and(|at| at >= token.get())
-    });
-    if revoked {
-        LostReason::Revoked
-    } else {
+}
+
+impl Gone {
+    /// Why a token that was ours holds nothing any more: with its session, by an operator's hand, or else. Where nobody
+    /// can be asked it is the else, which is true in any case: the token is stale.
+    async fn why(self, servers: Vec<Rc<dyn Transport>>, call: Call, clock: Clock) -> LostReason {
+        for (attempt, server) in servers.iter().cycle().take(REASON_ATTEMPTS).enumerate() {
+            if attempt > 0 {
+                clock.sleep(REASON_PAUSE).await;
+            }
+            if let Some(reason) = self.ask(server, call).await {
+                return reason;
+            }
+        }
         LostReason::Superseded
+    }
+
+    /// None when this server did not say.
+    async fn ask(&self, server: &Rc<dyn Transport>, call: Call) -> Option<LostReason> {
+        let alive = server.heartbeat(self.session.clone(), HeartbeatRequest::default(), call);
+        let (alive, rows) = tokio::join!(alive, server.history(self.key.clone(), call));
+        if let Err(failure) = alive
+            && matches!(meaning(failure), Meaning::SessionNotFound)
+        {
+            return Some(LostReason::SessionLost);
+        }
+        let revoked = rows.ok()?.iter().any(|row| {
+            row.kind == "REVOKED"
+                && row.session_id.as_deref() == Some(self.session.as_str())
+                && row.token.is_some_and(|at| at >= self.token.get())
+        });
+        Some(if revoked {
+            LostReason::Revoked
+        } else {
+            LostReason::Superseded
+        })
     }
 }
 
@@ -238,6 +286,11 @@ impl Receive<RenewAnswered> for Core {
                 keeping.failures = 0;
                 keeping.lease.extend(until);
                 let held = keeping.lease.check().map(drop).map_err(LockError::Lost);
+                if held.is_err() && keeping.lease.is_condemned() {
+                    // An answer that a heartbeat has overtaken.
+                    keeping.reason_waiters.extend(tell);
+                    return;
+                }
                 for tell in tell {
                     drop(tell.send(held.clone()));
                 }
@@ -277,22 +330,24 @@ impl Receive<RenewAnswered> for Core {
 }
 
 impl Receive<ReasonKnown> for Core {
-    fn receive(&mut self, ReasonKnown { lease, reason, tell }: ReasonKnown, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+    fn receive(&mut self, ReasonKnown { lease, reason }: ReasonKnown, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         if reason == LostReason::SessionLost {
             let session = self.leases.get(&lease).map(|keeping| keeping.session_id.clone());
             if let Some(session) = session {
                 self.session_lost(&session, cx);
             }
         }
-        let lost = self.leases.get(&lease).map(|keeping| {
-            keeping.lease.lose(reason);
-            keeping.lease.check().err().unwrap_or(LockLost {
-                token: keeping.lease.token,
-                reason,
-            })
+        // Released meanwhile where there is none: the end of its guard has settled it.
+        let Some(keeping) = self.leases.get_mut(&lease) else {
+            return;
+        };
+        keeping.lease.lose(reason);
+        let lost = keeping.lease.check().err().unwrap_or(LockLost {
+            token: keeping.lease.token,
+            reason,
         });
-        for tell in tell {
-            drop(tell.send(Err(lost.map_or(LockError::SessionLost, LockError::Lost))));
+        for tell in std::mem::take(&mut keeping.reason_waiters) {
+            drop(tell.send(Err(LockError::Lost(lost))));
         }
     }
 }

@@ -96,6 +96,64 @@ fn case_l02_every_way_to_lose_tells_exactly_once_with_its_reason() {
     });
 }
 
+/// Whoever looks first does not decide the reason: not the client's own watch over deadlines, not a second heartbeat that
+/// shows the loss again, not the application, and not the first server that cannot say.
+#[test]
+fn case_l02_a_revoke_is_told_as_revoked_however_long_its_reason_takes() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        for (n, (trouble, times)) in [
+            (Trouble::SlowAnswer(millis(450)), u32::MAX),
+            (Trouble::Status(502), 2),
+            (Trouble::Swallow, 3),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let name = format!("w{n}");
+            let bench = Bench::new(&lab, options(&name)).await;
+            let key = key(&name);
+            let held = bench.client.acquire(&key).await.unwrap();
+            let ear = Ear::on(&held);
+            bench.link().trouble_times("history", trouble, times);
+            lab.revoke(&key, held.token()).await;
+            tokio::time::timeout(TTL, held.must_stop()).await.unwrap();
+            assert!(ear.heard().is_empty(), "{trouble:?}: its reason is not known yet");
+            assert_eq!(held.check_still_held().unwrap_err().reason, LostReason::Superseded);
+            assert_eq!(held.remaining(), Duration::ZERO);
+            // Asked while the reason is looked for: answered with the reason.
+            match held.renew().await {
+                Err(LockError::Lost(lost)) => assert_eq!(lost.reason, LostReason::Revoked, "{trouble:?}"),
+                other => panic!("{trouble:?}: {other:?}"),
+            }
+            assert_eq!(ear.heard(), [LostReason::Revoked], "{trouble:?}");
+            assert_eq!(held.check_still_held().unwrap_err().reason, LostReason::Revoked);
+            assert_eq!(held.lost().await.reason, LostReason::Revoked);
+            tokio::time::sleep(secs(60)).await;
+            assert_eq!(ear.heard(), [LostReason::Revoked], "{trouble:?}: told once");
+            assert_eq!(bench.lost("revoked"), 1, "{trouble:?}: counted once");
+        }
+    });
+}
+
+#[test]
+fn case_l02_a_loss_whose_reason_nobody_can_tell_is_told_all_the_same() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        let bench = Bench::new(&lab, options("w1")).await;
+        let held = bench.client.acquire(&key("k")).await.unwrap();
+        let ear = Ear::on(&held);
+        bench.link().trouble("history", Trouble::Swallow);
+        lab.revoke(&key("k"), held.token()).await;
+        tokio::time::timeout(TTL, held.must_stop()).await.unwrap();
+        let lost = tokio::time::timeout(secs(3), held.lost()).await.unwrap();
+        assert_eq!(lost.reason, LostReason::Superseded, "the token is stale in any case");
+        assert_eq!(ear.heard(), [LostReason::Superseded]);
+        tokio::time::sleep(secs(60)).await;
+        assert_eq!(ear.heard(), [LostReason::Superseded]);
+    });
+}
+
 #[test]
 fn case_l03_a_late_heartbeat_answer_counts_from_its_send() {
     paused(|| async {

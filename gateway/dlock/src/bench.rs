@@ -19,8 +19,9 @@ pub struct Args {
     /// A lock server that runs already; else a child on the embedded store.
     #[arg(long, value_name = "URL", env = "DLOCK_LOCK_SERVER", conflicts_with = "store")]
     lock_server: Option<String>,
-    /// The child's store (`sqlite:PATH`); a temporary one where nothing is said.
-    #[arg(long, value_name = "URL")]
+    /// The child's store: `sqlite` (a temporary one), `pg` or `etcd` (a server in a container for this run), or the URL
+    /// of a server that runs; `sqlite` where nothing is said.
+    #[arg(long, value_name = "STORE")]
     store: Option<String>,
     /// Acquire+release pairs that are due each second in the open loop.
     #[arg(long, default_value_t = 220)]

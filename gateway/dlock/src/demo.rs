@@ -8,6 +8,7 @@ use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::progress::Progress;
 use harness::scenario::{Say, Setup};
+use harness::servers::Backends;
 use harness::stack::processes::Lab as Processes;
 use harness::workdir::Workdir;
 use host_kit::Host;
@@ -55,7 +56,7 @@ async fn go(args: Args) -> crate::Outcome {
         setup,
         workdir,
         progress,
-    } = lab("demo", args.seed, None, args.keep)?;
+    } = lab("demo", args.seed, &StoreArgs::default(), args.keep).await?;
     let report = harness::demo::run(&setup, &progress).await;
     progress.finish();
     let mut report = match report {
@@ -80,10 +81,27 @@ async fn go(args: Args) -> crate::Outcome {
         }
         Format::Table => println!("{}", report.text()),
     }
+    for what in &report.wrong {
+        eprintln!("WRONG: {what}");
+    }
     if let Some(path) = workdir.end(!report.ok) {
         eprintln!("results, data and histories are kept in {}", path.display());
     }
     Ok(if report.ok { exit::OK } else { FAILED })
+}
+
+/// Where the stores of a run are.
+#[derive(clap::Args, Debug, Default)]
+pub struct StoreArgs {
+    /// The lock store: `sqlite` (a temporary one), `pg` or `etcd` (a server in a container for this run), or the URL of a
+    /// server that runs (`postgres://…`, `etcd://…`), where each stack gets a schema or prefix of its own; `sqlite` where
+    /// nothing is said.
+    #[arg(long, value_name = "STORE")]
+    pub store: Option<String>,
+    /// paydb: `sqlite`, `pg` or a `postgres://…` URL whose user may make schemas and roles. Where nothing is said: on
+    /// PostgreSQL when the lock store is, else `sqlite`.
+    #[arg(long, value_name = "STORE")]
+    pub pay_store: Option<String>,
 }
 
 /// What a run of the lab needs.
@@ -94,10 +112,10 @@ pub struct Lab {
 }
 
 /// Prepares a run: prints its seed, makes its directory and its progress.
-pub fn lab(
+pub async fn lab(
     what: &str,
     seed: Option<u64>,
-    store: Option<String>,
+    stores: &StoreArgs,
     #[allow(clippy::option_option, reason = "as on the command line")] keep: Option<Option<PathBuf>>,
 ) -> Result<Lab, Failure> {
     let host = Host::system();
@@ -112,11 +130,15 @@ pub fn lab(
         let progress = progress.clone();
         Rc::new(move |line| progress.tell(&format!("  {line}")))
     };
+    let lab = Processes::of_this_binary(host).map_err(failed)?;
+    let backends = Backends::of(&lab, stores.store.as_deref(), stores.pay_store.as_deref())
+        .await
+        .map_err(failed)?;
     let setup = Setup {
-        lab: Processes::of_this_binary(host).map_err(failed)?,
+        lab,
+        backends: Rc::new(backends),
         root: workdir.path().to_owned(),
         seed,
-        store,
         say,
     };
     Ok(Lab {

@@ -66,16 +66,16 @@ const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 /// How often a group that was told to end is looked at.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// How long to wait for the reason of a loss: longer than the client looks for it.
+const REASON_MAX: Duration = Duration::from_secs(5);
+
 /// How long to look for the rest of a group after SIGKILL. Only processes that the kernel cannot end are left by then.
 const REAP_MAX: Duration = Duration::from_secs(1);
 
 pub fn run(args: Args) -> crate::Outcome {
     // Standard error belongs to the command; whoever wants to see the client's inside says so.
     if std::env::var_os("DLOCK_LOG").is_some() {
-        // Standard error belongs to the command; whoever wants to see the client's inside says so.
-        if std::env::var_os("DLOCK_LOG").is_some() {
-            gateway_kit::init_logging_to_stderr("dlock-exec");
-        }
+        gateway_kit::init_logging_to_stderr("dlock-exec");
     }
     crate::block_on(exec(args))
 }
@@ -164,7 +164,8 @@ async fn guarded(
 ) -> crate::Outcome {
     let token = match held.check_still_held() {
         Ok(token) => token,
-        Err(lost) => return Ok(lost_code(key, &lost)),
+        // Its reason may not be known yet; whoever is told waits for it.
+        Err(lost) => return Ok(lost_code(key, &reason(held).await.unwrap_or(lost))),
     };
     let (program, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no command"))?;
     let mut command = Command::new(program);
@@ -204,14 +205,23 @@ async fn watch(
     grace: Duration,
     signals: &mut Signals,
 ) -> crate::Outcome {
-    let lost = held.lost();
-    tokio::pin!(lost);
+    let must_stop = held.must_stop();
+    tokio::pin!(must_stop);
     loop {
         tokio::select! {
             biased;
-            lost = &mut lost => {
-                let code = lost_code(key, &lost);
-                end_group(group, Some(child), grace).await;
+            () = &mut must_stop => {
+                // The command is ended at once; why, is told as soon as it is known.
+                let told = async {
+                    match reason(held).await {
+                        Some(lost) => lost_code(key, &lost),
+                        None => {
+                            eprintln!("dlock: {key}: lock lost; the command is ended");
+                            LOST
+                        }
+                    }
+                };
+                let ((), code) = tokio::join!(end_group(group, Some(child), grace), told);
                 return Ok(code);
             }
             status = child.wait() => {
@@ -221,6 +231,11 @@ async fn watch(
             signal = signals.next() => send(group, signal),
         }
     }
+}
+
+/// Why the lock was lost. None where the client does not say within the time it has for that.
+async fn reason(held: &HeldLock) -> Option<LockLost> {
+    tokio::time::timeout(REASON_MAX, held.lost()).await.ok()
 }
 
 /// The terminal on standard input, lent to the command's group: a group in the background is stopped when it reads.

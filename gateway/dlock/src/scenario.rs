@@ -2,11 +2,12 @@
 //!
 //! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
 
-use crate::demo::{CANNOT_RUN, FAILED, Lab, interrupted, lab, write_json};
+use crate::demo::{CANNOT_RUN, FAILED, Lab, StoreArgs, interrupted, lab, write_json};
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::report::{CellReport, matrix_text, money};
-use harness::scenario::{self, UseCase, not_available};
+use harness::scenario::uc07::{self, Failover};
+use harness::scenario::{self, UseCase};
 use std::path::PathBuf;
 
 /// Run one use case against a dlock of child processes, and judge it.
@@ -20,9 +21,8 @@ pub struct Args {
     /// Replays the choices of an earlier run.
     #[arg(long)]
     seed: Option<u64>,
-    /// The lock store (`sqlite:PATH`); a temporary one where nothing is said.
-    #[arg(long, value_name = "URL")]
-    store: Option<String>,
+    #[command(flatten)]
+    stores: StoreArgs,
     /// Keep data, logs, histories and evidence in DIR (a new directory beside you where nothing is said).
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     #[allow(
@@ -50,15 +50,22 @@ pub fn run(args: Args) -> crate::Outcome {
 }
 
 async fn go(args: Args) -> crate::Outcome {
-    if let Some(why) = not_available(args.case) {
-        return Err(Failure::new(CANNOT_RUN, why));
-    }
+    let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
+    let failover = match args.case {
+        UseCase::Uc07 => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
+        _ => None,
+    };
+    // UC-07 hurts its servers, so it starts its own.
+    let stores = if failover.is_some() {
+        StoreArgs::default()
+    } else {
+        args.stores
+    };
     let Lab {
         setup,
         workdir,
         progress,
-    } = lab("scenario", args.seed, args.store, args.keep)?;
-    let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
+    } = lab("scenario", args.seed, &stores, args.keep).await?;
     let (ok, text, json) = if args.case == UseCase::Uc03 {
         let cells = harness::demo::matrix(&setup, &progress).await;
         let cells = cells.inspect_err(|_| progress.finish()).map_err(failed)?;
@@ -69,11 +76,15 @@ async fn go(args: Args) -> crate::Outcome {
             serde_json::to_value(&cells),
         )
     } else {
-        let report = scenario::run(&setup, args.case).await;
+        let report = match failover {
+            Some(failover) => uc07::run(&setup, failover).await,
+            None => scenario::run(&setup, args.case).await,
+        };
         let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
         (report.ok(), report.text(), serde_json::to_value(&report))
     };
     progress.finish();
+    setup.backends.clean_up().await;
     let json = json.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
     write_json(&workdir.path().join("scenario.json"), &json)?;
     match args.output.output {

@@ -64,6 +64,30 @@ struct Backend {
     close: LocalBoxFuture<'static, ()>,
 }
 
+/// The settings of the store on PostgreSQL.
+fn pg_options(settings: &Settings, url: &str, expected_lineage: Option<String>) -> PgLockStoreOptions {
+    let access = Access {
+        password: settings.text("lock.store.password-file").map_or_else(
+            // As the database's own programs do it; a password in the URL wins where this is not set.
+            || PasswordSource::Environment("PGPASSWORD".to_owned()),
+            |path| PasswordSource::File(path.into()),
+        ),
+        pool_max: usize::try_from(settings.integer("lock.store.pool-max")).unwrap_or(usize::MAX),
+        connect_within: settings.duration("lock.store.connect-timeout"),
+        ..Access::at(url)
+    };
+    let mut options = PgLockStoreOptions {
+        access,
+        through_pooler: settings.boolean("lock.store.pooler"),
+        expected_lineage,
+        ..PgLockStoreOptions::at(url)
+    };
+    if let Some(schema) = settings.text("lock.store.schema") {
+        schema.clone_into(&mut options.schema);
+    }
+    options
+}
+
 /// The one place that chooses the backend.
 async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunError> {
     let url = settings.text("lock.store.url").unwrap_or_default();
@@ -79,15 +103,7 @@ async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunErro
             close: Box::pin(store.close()),
         })
     } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        let options = PgLockStoreOptions {
-            expected_lineage,
-            access: Access {
-                // As the database's own programs do it; a password in the URL wins where this is not set.
-                password: PasswordSource::Environment("PGPASSWORD".to_owned()),
-                ..Access::at(url)
-            },
-            ..PgLockStoreOptions::at(url)
-        };
+        let options = pg_options(settings, url, expected_lineage);
         PgLockStore::open(options, host).await.map(|store| Backend {
             store: Arc::new(store.clone()),
             close: Box::pin(async move { store.close() }),

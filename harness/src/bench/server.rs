@@ -2,6 +2,7 @@
 
 use super::{BatchSizes, BenchPlan};
 use crate::evidence::Apis;
+use crate::servers::{Backends, Stores};
 use crate::stack::processes::{Lab, ProcessStack, resident_kib};
 use crate::stack::{LOCK_SERVER, Links, RunError, Stack, StackSpec};
 use std::collections::BTreeMap;
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 pub(super) struct Server {
     child: Option<ProcessStack>,
+    backends: Option<Backends>,
     apis: Apis,
     store: String,
 }
@@ -22,12 +24,18 @@ impl Server {
             };
             return Ok(Self {
                 child: None,
+                backends: None,
                 apis: Apis::new(&links, lab.host()),
                 store: format!("(running at {url})"),
             });
         }
+        let backends = Backends::of(lab, plan.store.as_deref(), Some("sqlite")).await?;
+        let stores = backends.fresh().await?;
         let spec = StackSpec {
-            store: plan.store.clone(),
+            stores: Stores {
+                lock: stores.lock,
+                ..Stores::default()
+            },
             payment_fencing: true,
             rail_fencing: true,
             settings: BTreeMap::new(),
@@ -35,7 +43,8 @@ impl Server {
         let child = lab.lock_server(&plan.dir, spec).await?;
         Ok(Self {
             apis: Apis::new(&child.links(), lab.host()),
-            store: plan.store.clone().unwrap_or_else(|| "sqlite".to_owned()),
+            store: backends.describe_lock().to_owned(),
+            backends: Some(backends),
             child: Some(child),
         })
     }
@@ -54,10 +63,14 @@ impl Server {
     }
 
     pub(super) async fn stop(self) -> Result<(), RunError> {
-        match self.child {
+        let stopped = match self.child {
             Some(child) => child.stop().await,
             None => Ok(()),
+        };
+        if let Some(backends) = self.backends {
+            backends.clean_up().await;
         }
+        stopped
     }
 
     /// Sum and count of `lock_store_batch_size` per operation, as they stand now.

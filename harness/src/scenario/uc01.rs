@@ -14,7 +14,7 @@ use http_contract::rail::{FaultPlan, FaultRule};
 /// Both fences on.
 #[must_use]
 pub fn spec() -> StackSpec {
-    StackSpec::quick()
+    StackSpec::quick().patient()
 }
 
 /// Runs it.

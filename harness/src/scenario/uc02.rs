@@ -1,8 +1,8 @@
 //! UC-02, contended acquire with bounded wait.
 //!
-//! W1 holds the account's lock, alive and heartbeating, while it stalls before its submit. W2 wants the same payout: it
-//! is told who holds the lock, tries at most five times with jittered backoff and gives up without having touched
-//! anything. W1 goes on and pays.
+//! W1 holds the account's lock, with most of its lease to run, and stands still before its submit until W2 has been seen
+//! to give up. W2 wants the same payout: it is told who holds the lock, tries at most five times with jittered backoff and
+//! leaves it without having touched anything. W1 goes on and pays.
 
 use super::{Cx, SETTLE_WITHIN};
 use crate::history::Outcome;
@@ -10,15 +10,14 @@ use crate::report::ScenarioReport;
 use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, await_node};
 use http_contract::payment::PayoutState;
 
-/// How long W1 stalls: longer than five attempts of W2 take (at most 50 + 100 + 200 + 400 ms of backoff).
-const STALL_MS: u64 = 4_000;
-
-/// Both fences on. The lease outlives the stall without a renew, for the stall stops W1's renewals too.
+/// Both fences on. The lease outlives W1's pause without a renew, for the pause stops W1's renewals too: a minute, where
+/// W2 needs a second to give up.
 #[must_use]
 pub fn spec() -> StackSpec {
     StackSpec::quick()
-        .with("lock.session.ttl", "10s")
-        .with("lock.grant.ttl", "10s")
+        .patient()
+        .with("lock.session.ttl", "60s")
+        .with("lock.grant.ttl", "60s")
 }
 
 /// Runs it.
@@ -28,10 +27,13 @@ pub fn spec() -> StackSpec {
 pub async fn run(cx: Cx<'_>) -> Result<ScenarioReport, RunError> {
     cx.account("alpha", 1_000_000).await?;
     cx.payout("uc02-payout", "alpha", 42_000).await?;
-    let stall = WorkerSpec::new("W1", Role::Pay).fault("executor.before_submit", &format!("stall:{STALL_MS}"));
-    cx.stack.worker(stall).await?;
-    cx.await_fault("W1", "executor.before_submit").await?;
-    cx.step("W1 has claimed the payout and holds the lock, stalled before its submit");
+    let paused = WorkerSpec::new("W1", Role::Pay).fault("executor.before_submit", "stop");
+    cx.stack.worker(paused).await?;
+    await_node(cx.stack, "W1", "stopped", SETTLE_WITHIN, |state| {
+        state == NodeState::Stopped
+    })
+    .await?;
+    cx.step("W1 has claimed the payout and holds the lock, stopped before its submit");
     cx.stack.worker(WorkerSpec::new("W2", Role::Pay)).await?;
     cx.await_log("W2", "that its attempts are used up", |line| {
         line["event"] == "contention" && line["code"] == "CONTENTION_EXCEEDED"
@@ -41,6 +43,7 @@ pub async fn run(cx: Cx<'_>) -> Result<ScenarioReport, RunError> {
     let seen = cx.look("uc02-payout").await?;
     cx.check("while W1 holds the lock", PayoutState::Claimed, seen.state);
     cx.check("executions before W1 goes on", 0, cx.executions("uc02-payout").await?);
+    cx.stack.hurt("W1", Hurt::Resume)?;
     cx.await_state("uc02-payout", PayoutState::Posted).await?;
     cx.step("W1 went on and paid");
     for worker in ["W2", "W1"] {

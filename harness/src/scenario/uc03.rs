@@ -104,7 +104,9 @@ impl MatrixCell {
 /// # Errors
 /// When it cannot be run.
 pub async fn run(setup: &Setup, cell: MatrixCell) -> Result<CellReport, RunError> {
-    let spec = StackSpec::quick().fencing(cell.payment_fencing, cell.rail_fencing);
+    let spec = StackSpec::quick()
+        .patient()
+        .fencing(cell.payment_fencing, cell.rail_fencing);
     setup.run(&cell.id(), spec, async |cx| run_on(cx, cell).await).await
 }
 

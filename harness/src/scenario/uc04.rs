@@ -11,8 +11,9 @@ use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, await
 use http_contract::payment::PayoutState;
 use http_contract::rail::{FaultPlan, FaultRule};
 
-/// How many stacks share the points, so that a demo ends in time.
-const LANES: usize = 3;
+/// How many stacks share the points at which the rail answers, so that a demo ends in time. Those at which it keeps
+/// silent have one of their own: only there does the proxy give up soon.
+const ANSWERED_LANES: usize = 2;
 
 /// What the rail does with the payout on which a worker is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,22 +87,26 @@ pub const CRASHES: [Crash; 22] = [
 /// # Errors
 /// When it cannot be run.
 pub async fn run(setup: &Setup) -> Result<ScenarioReport, RunError> {
-    // Stacks cannot share one embedded lock store.
-    let lanes = if setup.store.is_some() { 1 } else { LANES };
-    let runs = (0..lanes).map(|lane| async move {
-        let crashes: Vec<_> = CRASHES
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|(n, _)| n % lanes == lane)
-            .collect();
+    let runs = lanes().into_iter().enumerate();
+    let runs = runs.map(|(lane, (spec, crashes))| async move {
         let name = format!("uc-04-{}", lane + 1);
-        setup
-            .run(&name, StackSpec::quick(), async |cx| run_on(cx, crashes).await)
-            .await
+        setup.run(&name, spec, async |cx| run_on(cx, crashes).await).await
     });
     let reports = futures_util::future::try_join_all(runs).await?;
     Ok(merged(reports))
+}
+
+/// The stacks and the crashes of each, every crash under its number. A worker that is to be killed after an answer of the
+/// rail must get that answer on a slow machine too.
+fn lanes() -> Vec<(StackSpec, Vec<(usize, Crash)>)> {
+    let all = CRASHES.into_iter().enumerate();
+    let (silent, answered): (Vec<_>, Vec<_>) = all.partition(|(_, crash)| crash.rail == Rail::TimesOut);
+    let mut lanes = vec![(StackSpec::quick().patient(), Vec::new()); ANSWERED_LANES];
+    for (at, crash) in answered.into_iter().enumerate() {
+        lanes[at % ANSWERED_LANES].1.push(crash);
+    }
+    lanes.push((StackSpec::quick(), silent));
+    lanes
 }
 
 /// Kills a worker at each of these points, one after the other.
@@ -241,6 +246,22 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use std::path::Path;
+
+    #[test]
+    fn every_crash_has_its_lane_and_only_a_silent_rail_is_given_up_soon() {
+        let lanes = lanes();
+        let mut numbers: Vec<usize> = lanes
+            .iter()
+            .flat_map(|(_, crashes)| crashes.iter().map(|(n, _)| *n))
+            .collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, (0..CRASHES.len()).collect::<Vec<_>>());
+        for (spec, crashes) in &lanes {
+            let silent = crashes.iter().any(|(_, crash)| crash.rail == Rail::TimesOut);
+            let soon = spec.settings["rail.read-timeout"] == StackSpec::quick().settings["rail.read-timeout"];
+            assert_eq!(silent, soon);
+        }
+    }
 
     #[test]
     fn case_p05_no_step_of_the_executor_is_without_its_crash() {

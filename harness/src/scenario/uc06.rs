@@ -1,6 +1,6 @@
 //! UC-06, an operator's force-revoke of a live holder.
 //!
-//! W1 holds the lock with twenty seconds of its lease to run, and stands still before its submit. An operator breaks the
+//! W1 holds the lock with a minute of its lease to run, and stands still before its submit. An operator breaks the
 //! grant, with name and reason, and brings the revoke's token to both fence points at once, before anybody else has acquired. W1 goes on
 //! under its revoked token, ignoring that its SDK says so, and is refused. W2 pays.
 
@@ -19,8 +19,9 @@ const REASON: &str = "worker W1 is stalled, payout overdue";
 #[must_use]
 pub fn spec() -> StackSpec {
     StackSpec::quick()
-        .with("lock.session.ttl", "20s")
-        .with("lock.grant.ttl", "20s")
+        .patient()
+        .with("lock.session.ttl", "60s")
+        .with("lock.grant.ttl", "60s")
 }
 
 /// Runs it.

@@ -16,7 +16,7 @@ const OUTAGE: Duration = Duration::from_millis(1_500);
 /// Both fences on.
 #[must_use]
 pub fn spec() -> StackSpec {
-    StackSpec::quick()
+    StackSpec::quick().patient()
 }
 
 /// Runs it.

@@ -9,6 +9,7 @@ pub mod processes;
 mod reaper;
 
 use crate::history::Call;
+use crate::servers::Stores;
 use futures_util::future::LocalBoxFuture;
 use host_kit::Host;
 use std::collections::BTreeMap;
@@ -86,8 +87,8 @@ pub struct Links {
 /// What a stack is asked to be. Settings carry the names of the configuration; what is not named has its default.
 #[derive(Clone, Debug)]
 pub struct StackSpec {
-    /// The lock store: a directory of its own on the embedded store unless a URL is given.
-    pub store: Option<String>,
+    /// Where its stores are; embedded, in a directory of its own, where nothing is said.
+    pub stores: Stores,
     /// Fence point (a) stands.
     pub payment_fencing: bool,
     /// Fence point (c) stands.
@@ -113,7 +114,7 @@ impl StackSpec {
             ("executor.ambiguous-sla", "3s"),
         ];
         Self {
-            store: None,
+            stores: Stores::default(),
             payment_fencing: true,
             rail_fencing: true,
             settings: settings
@@ -121,6 +122,15 @@ impl StackSpec {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .collect(),
         }
+    }
+
+    /// The same for a scenario in which the rail keeps its answer back from nobody: a slow machine is then not taken for
+    /// a silent rail, which would turn a payment into an ambiguous one.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        self.with("rail.read-timeout", "10s")
+            .with("executor.rail-timeout", "20s")
+            .with("rail.visibility-horizon", "15s")
     }
 
     /// The same with one setting changed.

@@ -11,6 +11,7 @@ use super::{
     Hurt, LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec, Step,
     WorkerSpec, eventually,
 };
+use crate::servers::backends::StoreAt;
 use actor_kit::TraceContext;
 use host_kit::Host;
 use http_client::{Caller, ClientOptions};
@@ -92,6 +93,16 @@ impl Lab {
     #[must_use]
     pub const fn host(&self) -> &Host {
         &self.host
+    }
+
+    /// Has a container or a network of this run taken away at its end, however it ends.
+    pub(crate) fn reap(&self, kind: &str, name: &str) {
+        self.reaper.borrow_mut().watch_docker(kind, name);
+    }
+
+    /// The binary.
+    pub(crate) fn exe(&self) -> &Path {
+        &self.exe
     }
 
     /// Starts a whole stack without workers in this directory, on free ports or fixed ones.
@@ -229,16 +240,21 @@ impl ProcessStack {
             vec!["--ack-url".to_owned(), format!("{url}/v1/rail/acks")]
         });
         let pay = self.dir.join("pay");
-        let pay_store = format!("sqlite:{}", pay.display());
         std::fs::create_dir_all(&pay).map_err(RunError::io(format!("making {}", pay.display())))?;
+        let embedded = || StoreAt {
+            url: format!("sqlite:{}", pay.display()),
+            ..StoreAt::default()
+        };
+        let payment_store = self.spec.stores.payment.clone().unwrap_or_else(embedded);
+        let rail_store = self.spec.stores.rail.clone().unwrap_or_else(embedded);
         let (lock_server, payments, rail_stub) = tokio::try_join!(
             self.start_lock_server(ports.map(|ports| ports.lock_server)),
             self.start(
                 PAYMENT_RESOURCE,
                 Start {
                     component: PAYMENT_RESOURCE,
-                    args: vec!["--store".to_owned(), pay_store.clone()],
-                    settings: self.spec.settings.clone(),
+                    args: vec!["--store".to_owned(), payment_store.url],
+                    settings: self.settings_and(payment_store.settings),
                     listen: listen(ports.map(|ports| ports.payments)),
                 },
             ),
@@ -257,8 +273,13 @@ impl ProcessStack {
                 RAIL_PROXY,
                 Start {
                     component: RAIL_PROXY,
-                    args: vec!["--store".to_owned(), pay_store, "--rail".to_owned(), rail_stub.clone()],
-                    settings: self.spec.settings.clone(),
+                    args: vec![
+                        "--store".to_owned(),
+                        rail_store.url,
+                        "--rail".to_owned(),
+                        rail_stub.clone(),
+                    ],
+                    settings: self.settings_and(rail_store.settings),
                     listen: listen(ports.map(|ports| ports.rail_proxy)),
                 },
             )
@@ -273,21 +294,26 @@ impl ProcessStack {
     }
 
     async fn start_lock_server(&self, port: Option<u16>) -> Result<String, RunError> {
-        let store = self
-            .spec
-            .store
-            .clone()
-            .unwrap_or_else(|| format!("sqlite:{}", self.dir.join("lock.db").display()));
+        let store = self.spec.stores.lock.clone().unwrap_or_else(|| StoreAt {
+            url: format!("sqlite:{}", self.dir.join("lock.db").display()),
+            ..StoreAt::default()
+        });
         self.start(
             LOCK_SERVER,
             Start {
                 component: LOCK_SERVER,
-                args: vec!["--store".to_owned(), store],
-                settings: self.spec.settings.clone(),
+                args: vec!["--store".to_owned(), store.url],
+                settings: self.settings_and(store.settings),
                 listen: listen(port),
             },
         )
         .await
+    }
+
+    fn settings_and(&self, more: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut settings = self.spec.settings.clone();
+        settings.extend(more);
+        settings
     }
 
     /// Starts a child and answers its address once it is ready.

@@ -1,8 +1,9 @@
-//! Ends the children of a harness that was itself killed.
+//! Ends the children and containers of a harness that was itself killed.
 //!
 //! A parent that dies by SIGKILL cannot clean up, and a child that is stopped (SIGSTOP) would wait for ever. The reaper
-//! is a small shell in a process group of its own: it is told each child's process group, and when its standard input
-//! closes, because the parent has gone in whatever way, it kills the groups that were not taken back.
+//! is a small shell in a process group of its own: it is told each child's process group, each container and network,
+//! and when its standard input closes, because the parent has gone in whatever way, it kills the groups that were not
+//! taken back and takes the containers and networks away.
 
 use super::RunError;
 use std::io::Write;
@@ -10,14 +11,18 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 const SCRIPT: &str = r#"
-groups=
+groups= containers= networks=
 while read -r sign group; do
     case $sign in
         +) groups="$groups $group" ;;
         -) left=; for g in $groups; do [ "$g" = "$group" ] || left="$left $g"; done; groups=$left ;;
+        container) containers="$containers $group" ;;
+        network) networks="$networks $group" ;;
     esac
 done
 for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
+[ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null 2>&1
+[ -z "$networks" ] || docker network rm $networks >/dev/null 2>&1
 exit 0
 "#;
 
@@ -42,14 +47,19 @@ impl Reaper {
     }
 
     pub(super) fn watch(&mut self, group: u32) {
-        self.say('+', group);
+        self.say("+", group);
     }
 
     pub(super) fn forget(&mut self, group: u32) {
-        self.say('-', group);
+        self.say("-", group);
     }
 
-    fn say(&mut self, sign: char, group: u32) {
+    /// A container or a network, by its name.
+    pub(super) fn watch_docker(&mut self, kind: &str, name: &str) {
+        self.say(kind, name);
+    }
+
+    fn say(&mut self, sign: &str, group: impl std::fmt::Display) {
         if let Some(tell) = &mut self.tell
             && let Err(error) = writeln!(tell, "{sign} {group}")
         {

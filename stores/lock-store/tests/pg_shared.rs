@@ -218,15 +218,24 @@ async fn case_l07_the_clock_is_read_after_the_row_lock() {
     };
     let free = async {
         place.waiting(&admin, 3).await;
-        tokio::time::sleep(SHORT * 3).await;
         other.batch_execute("COMMIT").await.unwrap();
     };
-    let (renewed, two, three, ()) = tokio::join!(
-        store.renew(vec![renew], WITHIN),
-        acquire(&store, ask("a", "s2", "r2", LONG)),
-        acquire(&store, ask("a", "s3", "r3", LONG)),
-        free
-    );
+    // The renew waits from before the lease's end, the acquires from after it: one that comes before needs no lock to be
+    // refused.
+    let late = async {
+        place.waiting(&admin, 1).await;
+        assert!(matches!(
+            acquire(&store, ask("a", "s2", "r2", LONG)).await,
+            AcquireOutcome::HeldByOther(_)
+        ));
+        tokio::time::sleep(SHORT * 3).await;
+        tokio::join!(
+            acquire(&store, ask("a", "s2", "r3", LONG)),
+            acquire(&store, ask("a", "s3", "r4", LONG)),
+            free
+        )
+    };
+    let (renewed, (two, three, ())) = tokio::join!(store.renew(vec![renew], WITHIN), late);
     assert_eq!(renewed.unwrap(), [RenewOutcome::NotHolder]);
     let new = [&two, &three]
         .into_iter()
@@ -236,37 +245,181 @@ async fn case_l07_the_clock_is_read_after_the_row_lock() {
     one_holder_at_a_time(&facts(&store).await);
 }
 
-/// D09: an acquire waits on the grant's row while the holder's heartbeat commits: the holder keeps its grant.
+/// D09: an acquire waits on the grant's row while the holder is granted it and its heartbeat commits: the holder keeps its
+/// grant.
 #[tokio::test]
 async fn case_d09_the_holder_whose_heartbeat_commits_keeps_its_grant() {
     let place = Place::fresh().await;
     let (store, admin, other) = (place.open().await, place.client().await, place.client().await);
     open(&store, "s1", SHORT * 2).await;
     open(&store, "s2", LONG).await;
+    let old = granted(&store, "a", "s2", "r0", LONG).await;
+    assert_eq!(release(&store, "a", "s2", old).await, ReleaseOutcome::Released);
+    other
+        .batch_execute("BEGIN; SELECT 1 FROM lock_grant WHERE lock_key = 'a' FOR UPDATE")
+        .await
+        .unwrap();
+    let first = granted(&store, "a", "s1", "r1", LONG);
+    let second = async {
+        place.waiting(&admin, 1).await;
+        acquire(&store, ask("a", "s2", "r2", LONG)).await
+    };
+    let beat = async {
+        place.waiting(&admin, 2).await;
+        let beat = Heartbeat {
+            session_id: sid("s1"),
+            witness: None,
+        };
+        store.heartbeat(vec![beat], WITHIN).await.unwrap();
+        other.batch_execute("COMMIT").await.unwrap();
+    };
+    let (token, asked, ()) = tokio::join!(first, second, beat);
+    assert!(
+        matches!(&asked, AcquireOutcome::HeldByOther(held) if held.holder.token == token),
+        "{asked:?}"
+    );
+    let beat = Heartbeat {
+        session_id: sid("s1"),
+        witness: None,
+    };
+    let beat = store.heartbeat(vec![beat], WITHIN).await.unwrap().remove(0);
+    assert!(
+        matches!(&beat, HeartbeatOutcome::Alive { held, .. } if held.len() == 1),
+        "{beat:?}"
+    );
+}
+
+/// The losers of a held key are refused without its row's lock: they neither queue nor make its holder wait.
+#[tokio::test]
+async fn losers_of_a_held_key_do_not_wait_for_its_row() {
+    let place = Place::fresh().await;
+    let (store, other) = (place.open().await, place.client().await);
+    for id in ["s1", "s2", "s3"] {
+        open(&store, id, LONG).await;
+    }
     let token = granted(&store, "a", "s1", "r1", LONG).await;
     other
         .batch_execute("BEGIN; SELECT 1 FROM lock_grant WHERE lock_key = 'a' FOR UPDATE")
         .await
         .unwrap();
-    let beat = async {
-        place.waiting(&admin, 1).await;
-        let beat = Heartbeat {
-            session_id: sid("s1"),
-            witness: None,
-        };
-        let answer = store.heartbeat(vec![beat], WITHIN).await.unwrap().remove(0);
-        other.batch_execute("COMMIT").await.unwrap();
-        answer
+    // A batch with a key that is free, one's own session twice, and a session that nobody knows.
+    let batch = vec![
+        ask("a", "s2", "r2", LONG),
+        ask("b", "s2", "r3", LONG),
+        ask("a", "s3", "r4", LONG),
+        ask("b", "s3", "r5", LONG),
+        ask("b", "nobody", "r6", LONG),
+    ];
+    let answers = store.acquire(batch, WITHIN).await.unwrap();
+    let [
+        AcquireOutcome::HeldByOther(one),
+        AcquireOutcome::Granted { grant, .. },
+        AcquireOutcome::HeldByOther(two),
+        AcquireOutcome::HeldByOther(three),
+        AcquireOutcome::SessionNotFound,
+    ] = answers.as_slice()
+    else {
+        panic!("{answers:?}")
     };
-    let (asked, beat) = tokio::join!(acquire(&store, ask("a", "s2", "r2", LONG)), beat);
-    assert!(
-        matches!(&asked, AcquireOutcome::HeldByOther(held) if held.holder.token == token),
-        "{asked:?}"
-    );
-    assert!(
-        matches!(&beat, HeartbeatOutcome::Alive { held, .. } if held.len() == 1),
-        "{beat:?}"
-    );
+    assert_eq!((one.holder.token, two.holder.token), (token, token));
+    assert_eq!(one.holder.owner.as_str(), "owner of s1");
+    assert!(one.holder.expires_in > LONG / 2 && !one.is_self);
+    assert_eq!(three.holder.token, grant.token);
+    // What only its row's lock can tell waits for it: the holder's own call, and a witness above the last token.
+    let soon = Duration::from_millis(500);
+    let own = store.acquire(vec![ask("a", "s1", "r1", LONG)], soon).await;
+    assert!(matches!(own, Err(StoreError::Unavailable { .. })), "{own:?}");
+    other.batch_execute("COMMIT").await.unwrap();
+    let mut doubtful = ask("a", "s2", "r7", LONG);
+    doubtful.witness = Some(FencingToken::from_store(grant.token.get() + 5).unwrap());
+    let answer = acquire(&store, doubtful).await;
+    assert!(matches!(answer, AcquireOutcome::TokenRegression { .. }), "{answer:?}");
+    // In doubt nobody is told that a key is merely held.
+    let answer = acquire(&store, ask("a", "s3", "r8", LONG)).await;
+    assert!(matches!(answer, AcquireOutcome::TokenRegression { .. }), "{answer:?}");
+}
+
+/// A lock server that starts again and again beside one that watches the clock, or within the moment that it needs to
+/// start, makes no lease longer.
+#[tokio::test]
+async fn starting_over_and_over_makes_no_lease_longer() {
+    let place = Place::fresh().await;
+    let watching = place.open().await;
+    open(&watching, "s1", LONG).await;
+    granted(&watching, "a", "s1", "r1", LONG).await;
+    let ends = async || {
+        let sql = "SELECT extract(epoch FROM expires_at)::float8 FROM lock_grant WHERE lock_key = 'a'";
+        place.client().await.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
+    };
+    let before = ends().await;
+    for _ in 0..10 {
+        place.open().await.close();
+    }
+    assert_eq!(ends().await, before, "with another lock server beside");
+    watching.close();
+    place.open().await.close();
+    assert_eq!(ends().await, before, "at once after the last one");
+}
+
+/// The time in which no lock server watched the clock counts against no lease: it has left what it had left then, however
+/// far the clock jumped meanwhile, and never more than its TTL.
+#[tokio::test]
+async fn time_that_nobody_watched_ends_nothing() {
+    let place = Place::fresh().await;
+    let store = place.open().await;
+    open(&store, "s1", LONG).await;
+    granted(&store, "young", "s1", "r1", LONG).await;
+    granted(&store, "old", "s1", "r2", LONG).await;
+    granted(&store, "over", "s1", "r3", LONG).await;
+    store.close();
+    for jump in ["20 minutes", "-20 minutes"] {
+        let admin = place.client().await;
+        // As if all of it had been written, and the clock last been watched, that much earlier by the clock's word.
+        admin
+            .batch_execute(&format!(
+                "UPDATE lock_clock SET watched_at = clock_timestamp();
+                 UPDATE lock_session SET expires_at = clock_timestamp() + interval '10 minutes';
+                 UPDATE lock_grant SET expires_at = clock_timestamp() + CASE lock_key WHEN 'young' THEN interval '10 minutes'
+                     WHEN 'old' THEN interval '1 minute' ELSE interval '-1 minute' END;
+                 UPDATE lock_clock SET watched_at = watched_at - interval '{jump}';
+                 UPDATE lock_session SET expires_at = expires_at - interval '{jump}';
+                 UPDATE lock_grant SET expires_at = expires_at - interval '{jump}'"
+            ))
+            .await
+            .unwrap();
+        let store = place.open().await;
+        let mut left = Vec::new();
+        for key in ["young", "old", "over"] {
+            let state = store
+                .inspect(vec![LockKey::new(key).unwrap()], WITHIN)
+                .await
+                .unwrap()
+                .remove(0);
+            left.push(state.grant.map(|grant| grant.expires_in.as_secs()));
+        }
+        assert!(
+            matches!(left[..], [Some(540..=600), Some(30..=60), None]),
+            "after {jump}: {left:?}"
+        );
+        store.close();
+    }
+}
+
+/// What another lock server watched is written down at least every second, without anybody calling.
+#[tokio::test]
+async fn the_clock_is_watched_while_nobody_calls() {
+    let place = Place::fresh().await;
+    let (store, admin) = (place.open().await, place.client().await);
+    let at = async || {
+        let sql = "SELECT extract(epoch FROM watched_at)::float8 FROM lock_clock";
+        admin.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
+    };
+    let (first, deadline) = (at().await, Instant::now() + WITHIN);
+    while at().await <= first + 1.0 {
+        assert!(Instant::now() < deadline, "nobody watches");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    store.close();
 }
 
 /// A grant that one lock server records wakes who waits on another, at once and not by looking.

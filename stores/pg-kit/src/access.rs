@@ -27,6 +27,10 @@ pub struct Access {
     pub pool_max: usize,
     /// How long making a connection may take.
     pub connect_within: Duration,
+    /// After this long the server ends a statement by itself (`statement_timeout`), the last resort where the caller's
+    /// cancelling does not get through. Sent as each connection begins, which a pooler in transaction mode refuses: None
+    /// there. What the URL's `options` say comes after it and wins.
+    pub statement_within: Option<Duration>,
 }
 
 impl Access {
@@ -38,6 +42,7 @@ impl Access {
             password: PasswordSource::Url,
             pool_max: 16,
             connect_within: Duration::from_secs(5),
+            statement_within: None,
         }
     }
 }

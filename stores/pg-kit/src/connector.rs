@@ -42,6 +42,11 @@ impl Connector {
         if config.get_application_name().is_none() {
             config.application_name("dlock");
         }
+        if let Some(within) = access.statement_within {
+            let own = format!("-c statement_timeout={}", within.as_millis());
+            let options = config.get_options().map_or(own.clone(), |said| format!("{own} {said}"));
+            config.options(options);
+        }
         Ok(Self {
             config,
             password: access.password.clone(),

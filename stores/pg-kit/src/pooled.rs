@@ -83,6 +83,12 @@ impl Pooled {
         (status.size, status.available)
     }
 
+    /// Whether [`Pooled::close`] was called.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.pool.is_closed()
+    }
+
     /// Gives all connections up; [`Pooled::get`] fails from now on.
     pub fn close(&self) {
         self.pool.close();

@@ -157,6 +157,15 @@ pub struct Settings {
     entries: BTreeMap<&'static str, Entry>,
 }
 
+/// Settings that only some backends of the lock store read, with those backends.
+const OF_BACKENDS: &[(&str, &[&str])] = &[
+    ("lock.store.schema", &["pg"]),
+    ("lock.store.pool-max", &["pg"]),
+    ("lock.store.password-file", &["pg"]),
+    ("lock.store.connect-timeout", &["pg"]),
+    ("lock.store.pooler", &["pg"]),
+];
+
 /// Variables that begin with `DLOCK_` and are no configuration: what `dlock exec` hands to its child (C5.2), the
 /// server list of the operator's verbs (C5.1), the log filter.
 const NOT_CONFIGURATION: &[&str] = &["DLOCK_TOKEN", "DLOCK_KEY", "DLOCK_LOCK_SERVER", "DLOCK_LOG"];
@@ -202,6 +211,7 @@ impl Settings {
         settings.apply_flags(flags)?;
         settings.store_follows_url();
         settings.check_pairs()?;
+        settings.check_backend()?;
         Ok(settings)
     }
 
@@ -378,6 +388,45 @@ impl Settings {
         )
     }
 
+    /// Whether the chosen backend of the lock store reads this setting; true of whatever is no backend's own.
+    fn fits_backend(&self, name: &str) -> bool {
+        OF_BACKENDS
+            .iter()
+            .filter(|(own, _)| *own == name)
+            .all(|(_, backends)| self.text("lock.store").is_some_and(|store| backends.contains(&store)))
+    }
+
+    /// What is set for a backend that is not in use would promise something that nobody keeps.
+    fn check_backend(&self) -> Result<(), ConfigError> {
+        for (name, _) in OF_BACKENDS {
+            let set = self
+                .entries
+                .get_key_value(name)
+                .filter(|(_, entry)| entry.source != "the default");
+            if let (Some((name, _)), false) = (set, self.fits_backend(name)) {
+                return Err(ConfigError::Conflict {
+                    first: name,
+                    first_value: self.shown(name),
+                    second: "lock.store",
+                    second_value: self.shown("lock.store"),
+                    reason: "the named backend does not read this setting",
+                });
+            }
+        }
+        let schema = self.text("lock.store.schema").unwrap_or_default();
+        let fits = schema.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+            && !schema.starts_with("pg_")
+            && !schema.starts_with(|first: char| first.is_ascii_digit());
+        if fits {
+            return Ok(());
+        }
+        Err(ConfigError::Invalid {
+            name: "lock.store.schema",
+            source_name: self.source("lock.store.schema").to_owned(),
+            reason: "must be of a-z, 0-9 and _, and not begin with a digit or pg_".to_owned(),
+        })
+    }
+
     fn get(&self, name: &str) -> Option<&Value> {
         assert!(
             SETTINGS.iter().any(|setting| setting.name == name),
@@ -467,6 +516,9 @@ impl Settings {
             let Some(entry) = self.entries.get(setting.name) else {
                 continue;
             };
+            if !self.fits_backend(setting.name) {
+                continue;
+            }
             let (head, rest) = setting.name.split_once('.').unwrap_or(("", setting.name));
             if head != section {
                 let gap = if text.is_empty() { "" } else { "\n" };

@@ -80,6 +80,44 @@ pub const SETTINGS: &[Setting] = &[
         "The most items in one call to the lock store.",
     ),
     setting(
+        "lock.store.schema",
+        Text { chars_max: 40 },
+        Some("dlock"),
+        LOCK,
+        "PostgreSQL alone: the schema that holds the lock store, made where it is missing. `a`–`z`, `0`–`9` and `_`, not beginning with a digit or `pg_`. Two schemas are two stores.",
+    ),
+    setting(
+        "lock.store.pool-max",
+        Integer { min: 1, max: 1_000 },
+        Some("16"),
+        LOCK,
+        "PostgreSQL alone: the most connections of this process that make calls. Up to two more listen and look after the schema.",
+    ),
+    setting(
+        "lock.store.password-file",
+        Text { chars_max: 4096 },
+        None,
+        LOCK,
+        "PostgreSQL alone: a file with the password and nothing else, read anew for each connection, so that short-lived ones work. Unset: the environment's `PGPASSWORD`, else the URL's.",
+    ),
+    setting(
+        "lock.store.connect-timeout",
+        Duration {
+            min: 100 * MS,
+            max: 60 * S,
+        },
+        Some("5s"),
+        LOCK,
+        "PostgreSQL alone: how long making one connection may take. A call's own deadline holds besides.",
+    ),
+    setting(
+        "lock.store.pooler",
+        Boolean,
+        Some("false"),
+        LOCK,
+        "PostgreSQL alone: a pooler in transaction mode stands in between. Then nothing listens, and waiting clients of another replica are found by looking once a second.",
+    ),
+    setting(
         "lock.session.ttl",
         Duration {
             min: 200 * MS,

@@ -269,6 +269,52 @@ fn two_settings_that_do_not_go_together_are_both_named() {
 }
 
 #[test]
+fn a_setting_of_another_backend_is_refused_and_not_printed() {
+    for (name, value) in [
+        ("lock.store.schema", "locks"),
+        ("lock.store.pool-max", "4"),
+        ("lock.store.password-file", "/run/secrets/db"),
+        ("lock.store.connect-timeout", "1s"),
+        ("lock.store.pooler", "true"),
+    ] {
+        let with = |url: &str| {
+            let flags =
+                [("lock.store.url", url), (name, value)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+            Settings::load(None, [], &flags)
+        };
+        assert!(with("postgres://h/db").unwrap().to_toml().contains(value), "{name}");
+        for url in ["sqlite:x", "etcd://a:1"] {
+            let said = with(url).unwrap_err().to_string();
+            assert!(said.contains(name) && said.contains("lock.store ("), "{said}");
+        }
+        let key = name.strip_prefix("lock.").unwrap();
+        assert!(!Settings::defaults().to_toml().contains(key), "{name}");
+    }
+}
+
+#[test]
+fn a_schema_that_would_need_quotes_is_refused() {
+    for (schema, fits) in [
+        ("dlock", true),
+        ("locks_2", true),
+        ("_x", true),
+        ("Locks", false),
+        ("2locks", false),
+        ("pg_locks", false),
+        ("a-b", false),
+        ("a\"; DROP SCHEMA b", false),
+        (&"a".repeat(41), false),
+    ] {
+        let flags = [("lock.store.url", "postgres://h/db"), ("lock.store.schema", schema)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        match Settings::load(None, [], &flags) {
+            Ok(_) => assert!(fits, "{schema}"),
+            Err(error) => assert!(!fits && error.to_string().contains("lock.store.schema"), "{error}"),
+        }
+    }
+}
+
+#[test]
 fn the_backend_follows_the_url() {
     for (url, store) in [
         ("postgres://h/db", "pg"),

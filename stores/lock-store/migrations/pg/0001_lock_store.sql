@@ -2,8 +2,8 @@
 --
 -- One function per verb, called once per batch: one round trip, one commit. Each statement inside a VOLATILE function
 -- takes a new snapshot under READ COMMITTED, so that rows are locked by one statement and what the previous holder did
--- is seen by the next. Everybody locks in one order: sessions, keys (each in byte order), the token sequence, the
--- lineage row, the turnstile of the facts.
+-- is seen by the next. Everybody locks in one order: the clock's row, sessions, keys (each in byte order), the token
+-- sequence, the lineage row, the turnstile of the facts.
 
 -- The clock that everything here is judged by, read after the lock that it depends on: never now(), which stands still.
 CREATE FUNCTION lock_now() RETURNS timestamptz LANGUAGE sql VOLATILE AS 'SELECT clock_timestamp()';
@@ -45,6 +45,11 @@ CREATE TABLE lock_grant (
 CREATE INDEX lock_grant_held ON lock_grant (session_id, lock_key) WHERE session_id IS NOT NULL;
 CREATE INDEX lock_grant_due ON lock_grant (expires_at) WHERE session_id IS NOT NULL;
 CREATE INDEX lock_grant_freed ON lock_grant (expires_at) WHERE session_id IS NULL;
+
+-- When a lock server last saw this clock go as its own monotonic one does. Whoever starts takes what the clock says from
+-- then on, and nothing of before: time that nobody watched does not count against a lease (lock_resume).
+CREATE TABLE lock_clock (id int PRIMARY KEY CHECK (id = 1), watched_at timestamptz NOT NULL) WITH (fillfactor = 10);
+INSERT INTO lock_clock VALUES (1, lock_now());
 
 -- The source of all tokens: never reset, never cycled, only ever moved up.
 CREATE SEQUENCE lock_token_seq AS bigint MINVALUE 1 MAXVALUE 9007199254740991 NO CYCLE CACHE 1;
@@ -91,6 +96,14 @@ CREATE INDEX lock_event_key ON lock_event (lock_key, seq) WHERE lock_key IS NOT 
 -- Whoever writes facts holds this row from before their seqs are given until they are committed. So the order of seq is
 -- the order of commit: a transaction that still runs can only write above everything that is to be seen, and a cursor
 -- misses none. A row lock leaves nothing behind to be vacuumed.
+--
+-- It makes commits that write facts take turns, and it must. A cursor is one number: whatever becomes visible below it
+-- is lost to its reader, who can see neither a row that is not committed nor how many of them there are, so the numbers
+-- have to be given in the order of commit, and a commit cannot be overtaken but by waiting for it. Nor would less
+-- waiting come of another scheme: NOTIFY, which a transaction needs to wake other replicas in the same order, takes a
+-- lock of the whole server before the commit and keeps it until after (PreCommit_Notify), so the commits take turns in
+-- any case. What keeps the throughput is the batch: a lock server sends one transaction for everything that gathered
+-- during the one before, and what only refuses or renews writes no facts and takes no turn.
 CREATE TABLE lock_event_turnstile (id int PRIMARY KEY CHECK (id = 1));
 INSERT INTO lock_event_turnstile VALUES (1);
 
@@ -210,12 +223,40 @@ DECLARE
     v_now timestamptz;
 BEGIN
     PERFORM set_config('lock_timeout', p_within_ms::text, true);
+    PERFORM 1 FROM lock_clock WHERE id = 1 FOR UPDATE;
     PERFORM 1 FROM lock_session ORDER BY session_id FOR UPDATE;
     PERFORM 1 FROM lock_grant WHERE session_id IS NOT NULL ORDER BY lock_key FOR UPDATE;
     v_now := lock_now();
     UPDATE lock_session SET expires_at = v_now + lock_span(ttl_ms);
     UPDATE lock_grant SET expires_at = v_now + lock_span(ttl_ms) WHERE session_id IS NOT NULL;
+    UPDATE lock_clock SET watched_at = v_now WHERE id = 1;
     RETURN lock_us(v_now);
+END $$;
+
+-- What a lock server does that starts and knows nothing of this clock yet. Where another one, or it itself before, has
+-- watched the clock until p_tolerance_ms ago, no jump of more than that can hide in between, and nothing is done. Else the
+-- time since the last watch does not count: each lease has left what it had left then, and at most its full TTL. So a
+-- jump while nobody watched ends nothing early, and a lock server that starts over and over delays no end by more than
+-- the time in which nobody ran. Answers the milliseconds that do not count.
+CREATE FUNCTION lock_resume(p_within_ms bigint, p_tolerance_ms bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    v_watched timestamptz;
+    v_now timestamptz;
+BEGIN
+    PERFORM set_config('lock_timeout', p_within_ms::text, true);
+    SELECT watched_at INTO STRICT v_watched FROM lock_clock WHERE id = 1 FOR UPDATE;
+    v_now := lock_now();
+    IF v_now BETWEEN v_watched AND v_watched + lock_span(p_tolerance_ms) THEN
+        RETURN 0;
+    END IF;
+    PERFORM 1 FROM lock_session ORDER BY session_id FOR UPDATE;
+    PERFORM 1 FROM lock_grant WHERE session_id IS NOT NULL ORDER BY lock_key FOR UPDATE;
+    v_now := lock_now();
+    UPDATE lock_session SET expires_at = least(expires_at + (v_now - v_watched), v_now + lock_span(ttl_ms));
+    UPDATE lock_grant SET expires_at = least(expires_at + (v_now - v_watched), v_now + lock_span(ttl_ms))
+        WHERE session_id IS NOT NULL;
+    UPDATE lock_clock SET watched_at = v_now WHERE id = 1;
+    RETURN lock_ms(v_now) - lock_ms(v_watched);
 END $$;
 
 -- What every verb does first: bounds its waits for rows, and compares the store's clock and origin with what is known.
@@ -238,13 +279,37 @@ BEGIN
     END IF;
 END $$;
 
+-- A lock server that has compared the clock with its own says so, for whoever starts later. One of them a turn is enough.
+CREATE FUNCTION lock_watch(p_within_ms bigint, p_expect_us bigint, p_lineage text, p_every_ms bigint)
+RETURNS SETOF lock_answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_now timestamptz;
+BEGIN
+    PERFORM lock_begin(p_within_ms, p_expect_us, p_lineage);
+    v_now := lock_now();
+    IF p_expect_us IS NOT NULL THEN
+        -- One that is lost in a crash is as if it had not been made: nobody needs to wait for the disk.
+        PERFORM set_config('synchronous_commit', 'off', true);
+        UPDATE lock_clock SET watched_at = v_now WHERE id IN (
+            SELECT id FROM lock_clock WHERE watched_at NOT BETWEEN v_now - lock_span(p_every_ms / 2) AND v_now
+            FOR UPDATE SKIP LOCKED);
+    END IF;
+    RETURN QUERY SELECT 1::bigint, 'WATCHED', NULL::text, NULL::text, NULL::text, NULL::bigint, NULL::bigint,
+        NULL::bigint, lock_us(v_now), NULL::bigint, NULL::text, NULL::text, NULL::bigint, NULL::text;
+END $$;
+
 -- Compares the store's id with the configured one; another id is a doubt, unless an operator has cleared that very
--- doubt before.
-CREATE FUNCTION lock_check_lineage(p_expected text) RETURNS text LANGUAGE plpgsql AS $$
+-- doubt before. What lives in another store gets its full TTL: nobody knows what its clock did.
+CREATE FUNCTION lock_check_lineage(p_within_ms bigint, p_expected text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     v_id text;
     v_accepted text;
 BEGIN
+    PERFORM set_config('lock_timeout', p_within_ms::text, true);
+    IF EXISTS (SELECT 1 FROM lock_lineage WHERE id = 1 AND state = 'OK' AND p_expected <> lineage
+               AND p_expected IS DISTINCT FROM accepted) THEN
+        PERFORM lock_full_ttl_again(p_within_ms);
+    END IF;
     SELECT lineage, accepted INTO v_id, v_accepted FROM lock_lineage WHERE id = 1 FOR UPDATE;
     IF p_expected <> v_id AND p_expected IS DISTINCT FROM v_accepted THEN
         PERFORM lock_record(lock_doubt(
@@ -363,8 +428,42 @@ DECLARE
     v_updated jsonb;
     v_granted jsonb;
     v_known bigint;
+    v_refused lock_answer[];
+    -- The items of the batch that are decided under the locks.
+    v_rest bigint[] := ARRAY(SELECT generate_series(1, cardinality(p_keys)));
 BEGIN
     PERFORM lock_begin(p_within_ms, p_expect_us, p_lineage);
+
+    -- The losers of a hot key: what a plain read shows as held by another session and not ended is refused without the
+    -- row's lock, so that they neither queue for it nor make its holder wait. This can only refuse: every grant is made
+    -- below, under the lock and from rows read after it. Nor does a refusal that has just become untrue leave anybody
+    -- asleep: the read began after the call did, so whoever read the last seq of the facts before the call sees a
+    -- release that this read has missed as a later seq. Whatever is not as plain goes on below: a session that is not
+    -- alive, one's own grant, a lease that has ended, a store in doubt, a token or a witness above the last one minted.
+    v_now := lock_now();
+    v_last := lock_last();
+    SELECT array_agg(ROW(a.ord, 'HELD_BY_OTHER', a.lock_key, g.session_id, h.owner, g.token, g.ttl_ms,
+            lock_left(least(g.expires_at, h.expires_at), v_now), lock_us(v_now), lock_ms(g.granted_at), g.request_id,
+            g.metadata, NULL, NULL)::lock_answer)
+        INTO v_refused
+        FROM unnest(p_keys, p_sessions, p_witnesses) WITH ORDINALITY AS a (lock_key, session_id, witness, ord)
+        JOIN lock_session s ON s.session_id = a.session_id AND s.expires_at > v_now
+        JOIN lock_grant g ON g.lock_key = a.lock_key AND g.session_id <> a.session_id AND g.expires_at > v_now
+        JOIN lock_session h ON h.session_id = g.session_id
+        WHERE g.token <= v_last AND coalesce(a.witness, 0) <= v_last
+            AND EXISTS (SELECT 1 FROM lock_lineage l WHERE l.id = 1 AND l.state = 'OK' AND l.token_floor <= v_last);
+    IF v_refused IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM unnest(v_refused);
+        v_rest := ARRAY(SELECT i FROM unnest(v_rest) i
+            WHERE NOT i IN (SELECT r.ord FROM unnest(v_refused) r) ORDER BY i);
+        IF cardinality(v_rest) = 0 THEN
+            RETURN;
+        END IF;
+        SELECT array_agg(p_keys[i] ORDER BY i), array_agg(p_sessions[i] ORDER BY i), array_agg(p_requests[i] ORDER BY i),
+                array_agg(p_ttls[i] ORDER BY i), array_agg(p_metadata[i] ORDER BY i), array_agg(p_witnesses[i] ORDER BY i)
+            INTO p_keys, p_sessions, p_requests, p_ttls, p_metadata, p_witnesses FROM unnest(v_rest) i;
+    END IF;
+
     PERFORM 1 FROM lock_session WHERE session_id = ANY (p_sessions) ORDER BY session_id FOR KEY SHARE;
     PERFORM 1 FROM lock_grant WHERE lock_key = ANY (p_keys) ORDER BY lock_key FOR UPDATE;
     GET DIAGNOSTICS v_known = ROW_COUNT;
@@ -374,7 +473,7 @@ BEGIN
     v_believed := least(v_last + 2199023255552, 9007199254740991);
     SELECT o_doubt, o_facts INTO v_doubt, v_facts FROM lock_mint_doubt(p_keys);
 
-    SELECT array_agg(ROW(a.ord, a.nth, a.lock_key, a.session_id, a.request_id, a.ttl_ms, a.metadata, a.witness, s.owner,
+    SELECT array_agg(ROW(v_rest[a.ord], a.nth, a.lock_key, a.session_id, a.request_id, a.ttl_ms, a.metadata, a.witness, s.owner,
             CASE WHEN s.session_id IS NULL THEN 'SESSION_NOT_FOUND' WHEN a.witness > v_believed THEN 'WITNESS_REFUSED' END
         )::lock_ask ORDER BY a.ord)
         INTO v_asks

@@ -153,8 +153,9 @@ pub async fn case_d09_an_acquire_never_ends_a_session(backend: &mut dyn Backend)
     store.grant("a", "s2", "r5", T).await;
 }
 
-/// L07: the rows are locked by somebody for three TTLs; renew and acquire wait. What each then sees is judged by the time
-/// at which it has the row: nobody is granted twice, nobody is revived.
+/// L07: the rows are locked by somebody for three TTLs; renew waits, and acquire does or is refused before its wait, while
+/// the lease has not ended. What each that waited sees is judged by the time at which it has the row: nobody is granted
+/// twice, nobody is revived.
 pub async fn case_l07_expiry_is_judged_after_the_wait(backend: &mut dyn Backend) {
     let store = store(backend);
     for id in ["s1", "s2", "s3"] {
@@ -183,7 +184,14 @@ pub async fn case_l07_expiry_is_judged_after_the_wait(backend: &mut dyn Backend)
             .into_iter()
             .filter(|answer| matches!(answer, AcquireOutcome::Granted { .. }))
             .count();
-        assert_eq!(granted, 1, "{two:?} {three:?}");
+        let refused = [&two, &three]
+            .into_iter()
+            .filter(|answer| matches!(answer, AcquireOutcome::HeldByOther(held) if held.holder.token == old))
+            .count();
+        assert!(granted == 1 || refused == 2, "{two:?} {three:?}");
+        if granted == 0 {
+            store.grant("a", "s2", "r4", LONG).await;
+        }
     }
     let facts = store.events(0).await;
     let mut live = None;

@@ -15,6 +15,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
+/// How far the database's clock may move unseen (C1.1); `lock_begin` has the same.
+const TOLERANCE_MS: i64 = 1000;
+
 pub(super) struct Database {
     pool: Pooled,
     /// Quoted.
@@ -29,7 +32,7 @@ pub(super) struct Database {
 impl Database {
     pub(super) fn new(options: &PgLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
         Ok(Self {
-            pool: Pooled::new(&options.access)?,
+            pool: Pooled::new(&options.bounded_access())?,
             schema: format!("\"{}\"", options.schema),
             clock: DbClock::new(host.clock.clone()),
             expected_lineage: options.expected_lineage.clone(),
@@ -45,6 +48,10 @@ impl Database {
 
     pub(super) fn close(&self) {
         self.pool.close();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.pool.is_closed()
     }
 
     /// Calls a verb: a function whose first three parameters are the time for locks, the clock and the lineage.
@@ -176,15 +183,31 @@ impl Database {
         }
         let sql = format!("SELECT {}.lock_full_ttl_again($1) AS at_us", self.schema);
         self.bounded(&sql, within, &[]).await?;
-        // Asked again: the answer above may have waited for rows.
+        self.take_clock(within).await?;
+        drop(turn);
+        Ok(())
+    }
+
+    /// Takes the database's clock as it is now. A question of its own: one that waits for rows says nothing of when.
+    async fn take_clock(&self, within: Duration) -> Result<(), StoreError> {
         let sent = self.clock.mono();
         let sql = format!("SELECT {0}.lock_us({0}.lock_now())", self.schema);
         let rows = self.statement(&sql, Effect::Reads, within, &[]).await?;
         if let Some(row) = rows.first() {
             self.clock.restart(sent, row.get(0));
         }
-        drop(turn);
         Ok(())
+    }
+
+    /// The first look at the clock: the time in which no lock server watched it does not count against any lease.
+    pub(super) async fn resume(&self, within: Duration) -> Result<(), StoreError> {
+        let sql = format!("SELECT {}.lock_resume($1, $2)", self.schema);
+        let rows = self.bounded(&sql, within, &[(&TOLERANCE_MS, Type::INT8)]).await?;
+        let unwatched_ms: i64 = rows.first().map_or(0, |row| row.get(0));
+        if unwatched_ms != 0 {
+            tracing::info!(event = "lock_store_resumed", unwatched_ms);
+        }
+        self.take_clock(within).await
     }
 
     /// Takes a restored or moved store as a new part of its history: the floor jumps (C1.7).
@@ -200,9 +223,10 @@ impl Database {
 
     /// Compares the store's id with the configured one. Answers the id.
     pub(super) async fn check_lineage(&self, within: Duration) -> Result<String, StoreError> {
-        let sql = format!("SELECT {}.lock_check_lineage($1)", self.schema);
-        let params: [Param<'_>; 1] = [(&self.expected_lineage, Type::TEXT)];
-        let rows = self.statement(&sql, Effect::Writes, within, &params).await?;
+        let sql = format!("SELECT {}.lock_check_lineage($1, $2)", self.schema);
+        let rows = self
+            .bounded(&sql, within, &[(&self.expected_lineage, Type::TEXT)])
+            .await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_lineage)
     }
 }

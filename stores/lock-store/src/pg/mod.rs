@@ -12,15 +12,22 @@
 //! not arrive is `Unknown`, cancelled, and its connection is given up. Serialization failures and deadlocks are tried
 //! again inside the caller's deadline.
 //!
+//! Four bounds end a call, each where the one before cannot: the wait for a row ends by itself (`lock_timeout`) a little
+//! before the caller's deadline; at the deadline the caller has its answer, the statement is cancelled and its connection
+//! closed; a server that hears of neither ends the statement after a minute (`statement_timeout`); and a peer that is
+//! gone is noticed by keepalives.
+//!
 //! No statement is ever prepared under a name, and nothing is left set on a connection: so every verb works through a
 //! pooler in transaction mode. Only LISTEN needs a connection of its own; see [`PgLockStoreOptions::through_pooler`].
 
 mod call;
+mod clock_watch;
 mod db_clock;
 mod error;
 mod listen;
 mod migrate;
 mod options;
+mod pooler;
 mod rows;
 mod store;
 

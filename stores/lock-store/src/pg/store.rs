@@ -1,10 +1,12 @@
 //! The handle: each verb is one call of one function.
 
 use super::call::Database;
+use super::clock_watch::watch_clock;
 use super::error::sane;
 use super::listen::listen;
 use super::migrate::migrate;
 use super::options::PgLockStoreOptions;
+use super::pooler::refuse_a_pooler;
 use super::rows::{Answer, EVENT_COLUMNS, SEAL_COLUMNS, event, int, millis, seal, text, ttl_ms};
 use crate::canonical::{FIRST_PREV_HASH, seal_hash};
 use host_kit::{Host, Ids};
@@ -67,27 +69,31 @@ impl fmt::Debug for PgLockStore {
 }
 
 impl PgLockStore {
-    /// Opens a store, makes and initialises it where there is none, and gives every live session and grant in it its
-    /// full TTL from now, since nobody can say what the database's clock did before.
+    /// Opens a store, makes and initialises it where there is none. Where no lock server has watched the database's clock
+    /// meanwhile, every live session and grant has left what it had left when the last one did.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the database cannot be reached or refuses; [`StoreError::Corrupt`] when the
     /// schema is one that this program does not know.
     pub async fn open(options: PgLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
         options.check()?;
-        let connector = Connector::new(&options.access)?;
-        let database = Database::new(&options, host)?;
+        if !options.through_pooler {
+            refuse_a_pooler(&Connector::new(&options.access)?, OPEN_WITHIN).await?;
+        }
+        let connector = Connector::new(&options.bounded_access())?;
+        let database = Arc::new(Database::new(&options, host)?);
         let fresh = migrate(&connector, &options.schema, &host.ids.ulid(), OPEN_WITHIN).await?;
         database.adopt(OPEN_WITHIN).await?;
         let lineage = database.check_lineage(OPEN_WITHIN).await?;
-        database.full_ttl_again(None, OPEN_WITHIN).await?;
+        database.resume(OPEN_WITHIN).await?;
+        tokio::spawn(watch_clock(Arc::downgrade(&database), options.watch_every));
         let (sender, heard) = watch::channel(0);
         if !options.through_pooler {
             tokio::spawn(listen(connector, options.schema.clone(), sender));
         }
         tracing::info!(event = "lock_store_opened", lineage, fresh);
         Ok(Self {
-            database: Arc::new(database),
+            database,
             ids: host.ids.clone(),
             poll_every: options.poll_every,
             heard,

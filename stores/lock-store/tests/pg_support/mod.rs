@@ -54,6 +54,8 @@ impl OnPg {
         let schema = test_servers::fresh_schema();
         let mut options = PgLockStoreOptions::at(format!("{url}?application_name={schema}"));
         options.schema.clone_from(&schema);
+        // A look at the clock between its two hands would see one of them jump.
+        options.watch_every = Duration::from_secs(24 * 3600);
         change(&mut options);
         let hand = ManualClock::new();
         let mut host = Host::system();

@@ -1,9 +1,12 @@
 //! Random interleavings of everything that can be done to three payouts of one account, under random tokens, while the
 //! rail says whatever it may say. INV-03, INV-05 and the holds are looked at after every step.
+//!
+//! One violation belongs to the walk: an operator declares a payout failed while the rail does not know yet, and the rail
+//! then says that it executed. No store can prevent that, so the judge has to find it: there and nowhere else.
 
-use crate::support::{Bench, WITHIN, by_hand, claim, command, done, fail, post, resolve};
+use crate::support::{Bench, WITHIN, ambiguous, by_hand, claim, command, done, fail, post, resolve};
 use host_kit::Random;
-use payment_store::{PaymentStore, PayoutState, Resolution, Step, StepOutcome};
+use payment_store::{PaymentStore, PayoutState, Resolution, Step, StepOutcome, Verb};
 
 const RUNS: u64 = 24;
 /// A walk that has not met everything by then goes on: what is rare may be late, but not absent.
@@ -37,6 +40,53 @@ fn rail_moves(random: &Random, now: Option<&'static str>) -> Option<&'static str
     next[usize::try_from(below(random, next.len() as u64)).unwrap()]
 }
 
+/// What the judge has to say: of each payout that was failed by an operator's hand and that the rail has executed since.
+fn executed_since(
+    payouts: [&str; 3],
+    failed_by_hand: [bool; 3],
+    rail: [Option<Option<&'static str>>; 3],
+) -> Vec<String> {
+    payouts
+        .into_iter()
+        .enumerate()
+        .filter(|(at, _)| failed_by_hand[*at] && rail[*at] == Some(Some("ACKED")))
+        .map(|(_, payout)| format!("payout {payout} is FAILED, the rail executed its submission s-{payout}-1"))
+        .collect()
+}
+
+/// What the random walk met in one of four runs, step by step: it once took the judge's finding for a fault.
+#[tokio::test]
+async fn what_an_operator_declared_failed_and_the_rail_then_executed_is_found() {
+    let b = Bench::new().await;
+    b.account("A", 1_000).await;
+    let payouts = ["P", "Q", "R"];
+    for payout in payouts {
+        b.payout(payout, "A", 300).await;
+    }
+    let mut failed_by_hand = [false; 3];
+    for (at, payout) in payouts.into_iter().enumerate() {
+        let token = b.mark("A").await + 1;
+        done(b.claim(payout, token).await);
+        b.rail.says(payout, Some("TIMEOUT"), None);
+        done(b.ambiguous(payout, token).await);
+        if payout == "R" {
+            // Executed before the operator speaks: the evidence stands against the word, and the word is refused.
+            b.rail.says(payout, Some("ACKED"), Some("r"));
+            let refused = b.apply(payout, by_hand(token + 1, Resolution::Failed, None)).await;
+            assert!(matches!(refused, StepOutcome::Refused(_)), "{refused:?}");
+        } else {
+            done(b.apply(payout, by_hand(token + 1, Resolution::Failed, None)).await);
+            failed_by_hand[at] = true;
+        }
+    }
+    assert_eq!(b.violations().await, Vec::<String>::new());
+    b.rail.says("Q", Some("ACKED"), Some("r"));
+    let rail = [Some(Some("TIMEOUT")), Some(Some("ACKED")), Some(Some("ACKED"))];
+    let found = b.violations().await;
+    assert_eq!(found, ["payout Q is FAILED, the rail executed its submission s-Q-1"]);
+    assert_eq!(found, executed_since(payouts, failed_by_hand, rail));
+}
+
 #[tokio::test]
 async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
     let seed = std::env::var("DLOCK_SEED")
@@ -54,6 +104,7 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
         b.account("A", 1_000).await;
         let payouts = ["P", "Q", "R"];
         let mut rail: [Option<Option<&'static str>>; 3] = [None; 3];
+        let mut failed_by_hand = [false; 3];
         for payout in payouts {
             b.payout(payout, "A", 400).await;
         }
@@ -75,7 +126,7 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
                 0..=2 => claim(token),
                 3..=5 => post(token, "r"),
                 6 => fail(token),
-                7 => crate::support::ambiguous(token),
+                7 => ambiguous(token),
                 8 => resolve(
                     token,
                     if random.chance(0.5) {
@@ -102,6 +153,11 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
             let mark = b.mark("A").await;
             match &outcome {
                 StepOutcome::Done(after) => {
+                    if after.state == PayoutState::Failed {
+                        // Nobody's word, and no evidence, fails what the rail has executed.
+                        assert_ne!(rail[at], Some(Some("ACKED")), "{context}");
+                        failed_by_hand[at] = matches!(wanted.verb, Verb::Resolve { by_hand: Some(_), .. });
+                    }
                     match wanted.step() {
                         Step::Claim | Step::ResolvePosted | Step::ResolveFailed => {
                             assert!(token > mark_before && mark == token, "{context}");
@@ -125,7 +181,11 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
             }
             let account = b.account_now("A").await;
             assert!(account.held_minor <= account.balance_minor, "{context}");
-            assert_eq!(b.violations().await, Vec::<String>::new(), "{context}");
+            assert_eq!(
+                b.violations().await,
+                executed_since(payouts, failed_by_hand, rail),
+                "{context}"
+            );
             let kind = match &outcome {
                 StepOutcome::Done(_) => "done",
                 StepOutcome::Replayed(_) => "replayed",
@@ -163,7 +223,11 @@ async fn no_interleaving_breaks_the_ledger_or_lets_a_stale_token_write() {
                 done(b.resolve(payout, token, outcome).await);
             }
         }
-        assert_eq!(b.violations().await, Vec::<String>::new());
+        assert_eq!(
+            b.violations().await,
+            executed_since(payouts, failed_by_hand, rail),
+            "seed {seed} run {run}"
+        );
     }
     println!("{seen:?}");
     // The walk must have been worth something.
