@@ -343,17 +343,6 @@ impl<'a> Cx<'a> {
         .await
     }
 
-    /// Awaits that a node reached a fault point.
-    ///
-    /// # Errors
-    /// [`RunError::NeverCame`] after [`SETTLE_WITHIN`].
-    pub async fn await_fault(&self, node: &str, point: &str) -> Result<(), RunError> {
-        self.await_log(node, point, |line| {
-            line["event"] == "fault_point" && line["point"] == point
-        })
-        .await
-    }
-
     /// The lock key of an account.
     ///
     /// # Errors
