@@ -2,7 +2,6 @@
 #![cfg(feature = "lab")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
 use std::process::{Command, Output};
 
@@ -21,7 +20,7 @@ fn docker() -> bool {
 }
 
 fn run(args: &[&str]) -> Output {
-    let mut command = Command::cargo_bin("dlock").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
     for (variable, _) in std::env::vars().filter(|(name, _)| name.starts_with("DLOCK_") && !name.ends_with("_IMAGE")) {
         command.env_remove(variable);
     }

@@ -29,7 +29,7 @@ pub enum RunError {
         error: StoreError,
     },
     /// This build has no such backend.
-    #[error("the lock store {url} is of a kind this build does not have; it has sqlite:PATH and postgres://…")]
+    #[error("the lock store {url} is of a kind this build does not have; it has sqlite:PATH, postgres://…{}", if cfg!(feature = "etcd") { " and etcd://host:port" } else { "" })]
     UnknownStore {
         /// Where it is, without secrets.
         url: String,
@@ -108,10 +108,58 @@ async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunErro
             store: Arc::new(store.clone()),
             close: Box::pin(async move { store.close() }),
         })
+    } else if let Some(opened) = open_etcd(url, &expected_lineage, settings, host).await {
+        opened
     } else {
         return Err(RunError::UnknownStore { url: shown });
     };
     opened.map_err(|error| RunError::Store { url: shown, error })
+}
+
+/// A store on etcd. None where the URL is none of etcd's, or this build has no such backend.
+#[cfg(feature = "etcd")]
+async fn open_etcd(
+    url: &str,
+    expected_lineage: &Option<String>,
+    settings: &Settings,
+    host: &Host,
+) -> Option<Result<Backend, StoreError>> {
+    use lock_store::{EtcdLockStore, EtcdLockStoreOptions, EtcdPassword};
+    if !url.starts_with("etcd://") {
+        return None;
+    }
+    let file = |name| settings.text(name).map(std::path::PathBuf::from);
+    let opening = async {
+        let mut options = EtcdLockStoreOptions::at(url)?;
+        options.expected_lineage.clone_from(expected_lineage);
+        if let Some(prefix) = settings.text("lock.store.prefix") {
+            prefix.clone_into(&mut options.prefix);
+        }
+        let access = &mut options.access;
+        access.user = settings.text("lock.store.user").map(str::to_owned);
+        if let Some(path) = file("lock.store.password-file") {
+            access.password = EtcdPassword::File(path);
+        }
+        access.ca_file = file("lock.store.ca-file");
+        access.cert_file = file("lock.store.cert-file");
+        access.key_file = file("lock.store.key-file");
+        let store = EtcdLockStore::open(options, host).await?;
+        Ok(Backend {
+            store: Arc::new(store.clone()),
+            close: Box::pin(async move { store.close() }),
+        })
+    };
+    Some(opening.await)
+}
+
+#[cfg(not(feature = "etcd"))]
+async fn open_etcd(
+    _url: &str,
+    _expected_lineage: &Option<String>,
+    _settings: &Settings,
+    _host: &Host,
+) -> Option<Result<Backend, StoreError>> {
+    None
 }
 
 /// Opens the store, which brings it to this build's schema, and closes it again.

@@ -14,6 +14,8 @@ pub mod etcd;
 pub mod pg;
 pub mod sqlite;
 
+#[cfg(feature = "etcd")]
+pub use etcd::{EtcdAccess, EtcdLockStore, EtcdLockStoreOptions, EtcdPassword};
 #[cfg(feature = "pg")]
 pub use pg::{PgLockStore, PgLockStoreOptions};
 pub use sqlite::{SqliteLockStore, SqliteLockStoreOptions};

@@ -1,4 +1,4 @@
-//! Real servers for tests: PostgreSQL, named by a URL or started in a container.
+//! Real servers for tests: PostgreSQL and etcd, named by a URL or started in a container.
 //!
 //! Owns: where a test's server comes from. `DLOCK_TEST_PG_URL` names one that runs already and always wins; otherwise one
 //! container is started and shared by every test process of this machine (cargo-nextest runs each test in a process of
@@ -9,6 +9,16 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests alone use this, on the system's clock")]
 #![allow(clippy::panic, reason = "a test without its server fails")]
+
+mod etcd;
+mod own;
+mod pgbouncer;
+
+pub use testcontainers;
+
+pub use etcd::{DATA_DIR, etcd, etcd_address, etcd_image, etcd_image_with, etcd_images, etcd_or_skip, healthy};
+pub use own::{OwnNetwork, OwnOptions, OwnPostgres, OwnVolume, docker, fresh_name};
+pub use pgbouncer::PgBouncer;
 
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;

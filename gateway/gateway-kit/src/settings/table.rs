@@ -63,6 +63,48 @@ pub const SETTINGS: &[Setting] = &[
         "The lineage the lock store must have. A store with another one, or none, is a doubt: no grant until a floor is set (C1.1). Unset: an empty store is initialised at the first start.",
     ),
     setting(
+        "lock.store.prefix",
+        Text { chars_max: 64 },
+        Some("dlock"),
+        LOCK,
+        "The beginning of every key of a store on etcd; two prefixes are two stores.",
+    ),
+    setting(
+        "lock.store.user",
+        Text { chars_max: 128 },
+        None,
+        LOCK,
+        "The user of the lock store on etcd. The password is in `lock.store.password-file`, else in the environment variable `ETCDCTL_PASSWORD`, as for etcd's own programs.",
+    ),
+    setting(
+        "lock.store.password-file",
+        Text { chars_max: 4_096 },
+        None,
+        LOCK,
+        "A file that holds the password of `lock.store.user`, alone; one newline at its end is no part of it.",
+    ),
+    setting(
+        "lock.store.ca-file",
+        Text { chars_max: 4_096 },
+        None,
+        LOCK,
+        "The authorities (PEM) that the certificates of etcd's members are checked against. Given, every connection to etcd is TLS.",
+    ),
+    setting(
+        "lock.store.cert-file",
+        Text { chars_max: 4_096 },
+        None,
+        LOCK,
+        "This server's certificate (PEM) for members of etcd that ask for one; needs `lock.store.key-file` and `lock.store.ca-file`.",
+    ),
+    setting(
+        "lock.store.key-file",
+        Text { chars_max: 4_096 },
+        None,
+        LOCK,
+        "The private key (PEM) of `lock.store.cert-file`.",
+    ),
+    setting(
         "lock.store.timeout",
         Duration {
             min: 10 * MS,

@@ -92,6 +92,7 @@ CREATE TABLE lock_event (
     reason     text
 );
 CREATE INDEX lock_event_key ON lock_event (lock_key, seq) WHERE lock_key IS NOT NULL;
+CREATE INDEX lock_event_granted ON lock_event (token) WHERE kind = 'GRANTED';
 
 -- Whoever writes facts holds this row from before their seqs are given until they are committed. So the order of seq is
 -- the order of commit: a transaction that still runs can only write above everything that is to be seen, and a cursor
@@ -366,7 +367,8 @@ BEGIN
     -- Takes the sequence's lock, which every transaction that mints holds until its end: the floor never moves down.
     ALTER SEQUENCE lock_token_seq NO CYCLE;
     SELECT state INTO STRICT v_state FROM lock_lineage WHERE id = 1 FOR UPDATE;
-    v_last := lock_last();
+    -- The source may have been set back below what it is known to have minted; a floor down there would end no doubt.
+    v_last := greatest(lock_last(), (SELECT coalesce(max(token), 0) FROM lock_event WHERE kind = 'GRANTED'));
     v_highest := least(v_last + 2199023255552, 9007199254740991);
     IF p_floor IS NULL AND v_state = 'OK' THEN
         RETURN QUERY SELECT (ROW(1, 'NOTHING', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::lock_answer).*;
@@ -377,7 +379,7 @@ BEGIN
         RETURN;
     END IF;
     -- The source itself moves, so that the floor holds even for a program that knows no floor.
-    IF p_floor > v_last THEN
+    IF p_floor > lock_last() THEN
         PERFORM setval('lock_token_seq', p_floor);
     END IF;
     UPDATE lock_lineage SET state = 'OK', token_floor = greatest(token_floor, coalesce(p_floor, 0)),
@@ -394,11 +396,15 @@ END $$;
 -- Why nothing can be minted, a new doubt included; null where all is well. p_keys: locked already.
 CREATE FUNCTION lock_mint_doubt(p_keys text[], OUT o_doubt text, OUT o_facts lock_fact[]) LANGUAGE plpgsql AS $$
 DECLARE
-    v_last bigint := lock_last();
+    v_last bigint;
     v_floor bigint;
     v_above bigint;
+    v_granted bigint;
 BEGIN
     o_facts := '{}';
+    -- Read before the last token minted: a grant that others record in between is not above that one.
+    SELECT max(token) INTO v_granted FROM lock_event WHERE kind = 'GRANTED';
+    v_last := lock_last();
     SELECT CASE WHEN state <> 'OK' THEN coalesce(detail, 'the store is in doubt') END, token_floor
         INTO o_doubt, v_floor FROM lock_lineage WHERE id = 1;
     IF o_doubt IS NULL AND v_floor > v_last THEN
@@ -411,6 +417,10 @@ BEGIN
             o_doubt := format('the next token is %s, a key''s own last one is %s', v_last + 1, v_above);
             o_facts := lock_doubt(o_doubt, NULL, NULL, NULL);
         END IF;
+    END IF;
+    IF o_doubt IS NULL AND v_granted > v_last THEN
+        o_doubt := format('the next token is %s, the facts know of %s', v_last + 1, v_granted);
+        o_facts := lock_doubt(o_doubt, NULL, NULL, NULL);
     END IF;
 END $$;
 

@@ -69,6 +69,12 @@ pub trait Backend {
         true
     }
 
+    /// Whether two keys granted by one call have different tokens. They may share one where a token is the number of a
+    /// transaction (C1.7); those of one key rise everywhere.
+    fn one_token_per_grant(&self) -> bool {
+        true
+    }
+
     /// How often a case that repeats itself does so here, where `wanted` is what the case asks for.
     fn rounds(&self, wanted: u32) -> u32 {
         wanted

@@ -106,7 +106,7 @@ pub async fn case_l27_keys_used_once_leave_nothing_behind(backend: &mut dyn Back
             let AcquireOutcome::Granted { grant, .. } = answer else {
                 panic!("{answer:?}")
             };
-            assert!(grant.token > last);
+            assert!(grant.token > last || (grant.token == last && !backend.one_token_per_grant()));
             last = grant.token;
             release.push(ReleaseRequest {
                 key: grant.key,

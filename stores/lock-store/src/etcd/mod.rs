@@ -1,1 +1,33 @@
 //! The backend on etcd.
+//!
+//! Owns: what a grant is under one prefix of an etcd cluster, one etcd lease per session, tokens from
+//! the revision of the granting transaction, expiry by observation of revisions, the facts and their order.
+//! Does not own: the cluster, its quota and compaction, its backups.
+//! On failure: no grant. A write whose answer did not arrive is unknown; a connection that could not be made was never
+//! used, and the next endpoint is asked.
+//!
+//! Every verb that writes reads what it needs at one revision, decides, and commits one transaction that compares what the
+//! decision rests on; where somebody else was quicker it reads again. The head, a counter that every fact moves, is the
+//! one thing that all facts compare: so facts have an order without gaps whichever server writes them.
+
+mod call;
+mod error;
+mod events;
+mod expiry;
+mod grants;
+mod layout;
+mod lineage;
+mod listing;
+mod observed;
+mod options;
+mod plan;
+mod records;
+mod sessions;
+mod shared;
+mod snapshot;
+mod store;
+
+mod watching;
+
+pub use options::{EtcdAccess, EtcdLockStoreOptions, EtcdPassword};
+pub use store::EtcdLockStore;

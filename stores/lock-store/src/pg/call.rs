@@ -9,6 +9,7 @@ use super::options::PgLockStoreOptions;
 use host_kit::{Host, Random};
 use lock_api::StoreError;
 use pg_kit::{Effect, Param, Pooled, ambiguous, describe, left_until, lock_wait_ms, unavailable};
+use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -23,7 +24,9 @@ pub(super) struct Database {
     /// Quoted.
     pub(super) schema: String,
     pub(super) clock: DbClock,
-    pub(super) expected_lineage: Option<String>,
+    /// The id that the store must have: the configured one, else the one that it had when it was opened, so that a schema
+    /// that is dropped and made anew under a running lock server is found out.
+    lineage: OnceLock<String>,
     random: Random,
     /// One at a time gives everything its full TTL again.
     restoring: Mutex<()>,
@@ -35,7 +38,7 @@ impl Database {
             pool: Pooled::new(&options.bounded_access())?,
             schema: format!("\"{}\"", options.schema),
             clock: DbClock::new(host.clock.clone()),
-            expected_lineage: options.expected_lineage.clone(),
+            lineage: options.expected_lineage.clone().map(OnceLock::from).unwrap_or_default(),
             random: host.random.clone(),
             restoring: Mutex::new(()),
         })
@@ -111,6 +114,7 @@ impl Database {
             attempt += 1;
             let connection = self.pool.get(deadline).await?;
             let left = left_until(deadline);
+            let lineage = self.lineage();
             let (wait, expected, generation) = (lock_wait_ms(left), self.clock.expected_us(), self.clock.generation());
             let sent = self.clock.mono();
             let answer = match verb {
@@ -118,7 +122,7 @@ impl Database {
                     let mut all: Vec<Param<'_>> = vec![
                         (&wait, Type::INT8),
                         (&expected, Type::INT8),
-                        (&self.expected_lineage, Type::TEXT),
+                        (&lineage, Type::TEXT),
                     ];
                     all.extend(params.iter().cloned());
                     timeout_at(deadline, connection.query_typed(sql, &all)).await
@@ -225,9 +229,19 @@ impl Database {
     pub(super) async fn check_lineage(&self, within: Duration) -> Result<String, StoreError> {
         let sql = format!("SELECT {}.lock_check_lineage($1, $2)", self.schema);
         let rows = self
-            .bounded(&sql, within, &[(&self.expected_lineage, Type::TEXT)])
+            .bounded(&sql, within, &[(&self.lineage(), Type::TEXT)])
             .await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_lineage)
+    }
+
+    /// The id that the store must have, once one is known.
+    pub(super) fn lineage(&self) -> Option<&str> {
+        self.lineage.get().map(String::as_str)
+    }
+
+    /// Where none was configured: the store that was opened is the one that stays.
+    pub(super) fn keep_lineage(&self, found: &str) {
+        drop(self.lineage.set(found.to_owned()));
     }
 }
 

@@ -1,12 +1,14 @@
 //! Who listens for facts that others recorded.
 //!
-//! On failure: the connection is made again, with a pause between the attempts; meanwhile whoever waits finds out by
-//! looking ([`super::PgLockStoreOptions::poll_every`]).
+//! On failure: the connection is made again, at once where it had served for a while and else after a pause. Whoever
+//! listens again looks once for what it has missed; before that, whoever waits finds out by looking
+//! ([`super::PgLockStoreOptions::poll_every`]).
 
 use futures_util::StreamExt;
 use pg_kit::Connector;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_postgres::AsyncMessage;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -14,6 +16,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Announces the highest seq heard of, until nobody holds a receiver any more.
 pub(super) async fn listen(connector: Connector, schema: String, heard: watch::Sender<u64>) {
     loop {
+        let began = Instant::now();
         tokio::select! {
             biased;
             () = heard.closed() => return,
@@ -24,7 +27,7 @@ pub(super) async fn listen(connector: Connector, schema: String, heard: watch::S
         tokio::select! {
             biased;
             () = heard.closed() => return,
-            () = tokio::time::sleep(PAUSE) => {}
+            () = tokio::time::sleep_until(began + PAUSE) => {}
         }
     }
 }

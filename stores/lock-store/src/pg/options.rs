@@ -25,7 +25,7 @@ pub struct PgLockStoreOptions {
     /// Where it is false and such a pooler is met, the store does not open.
     pub through_pooler: bool,
     /// The id that the store must have (`lock.store.lineage`); another one is a doubt, and nothing is granted until an
-    /// operator has cleared it. None takes whatever is there.
+    /// operator has cleared it. None takes what is there at the opening, and no other afterwards.
     pub expected_lineage: Option<String>,
 }
 

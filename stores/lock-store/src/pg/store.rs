@@ -85,6 +85,7 @@ impl PgLockStore {
         let fresh = migrate(&connector, &options.schema, &host.ids.ulid(), OPEN_WITHIN).await?;
         database.adopt(OPEN_WITHIN).await?;
         let lineage = database.check_lineage(OPEN_WITHIN).await?;
+        database.keep_lineage(&lineage);
         database.resume(OPEN_WITHIN).await?;
         tokio::spawn(watch_clock(Arc::downgrade(&database), options.watch_every));
         let (sender, heard) = watch::channel(0);
@@ -198,7 +199,7 @@ impl PgLockStore {
                     (&floor, Type::INT8),
                     (&operator.as_str(), Type::TEXT),
                     (&reason, Type::TEXT),
-                    (&self.database.expected_lineage, Type::TEXT),
+                    (&self.database.lineage(), Type::TEXT),
                 ],
             )
             .await?;
@@ -800,12 +801,17 @@ impl LockStore for PgLockStore {
         Box::pin(async move {
             let writable = self
                 .database
-                .statement("SELECT pg_is_in_recovery()", Effect::Reads, within, &[])
+                .statement(
+                    "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on'",
+                    Effect::Reads,
+                    within,
+                    &[],
+                )
                 .await;
             let problem = match writable {
                 Err(error) => Some(error.to_string()),
                 Ok(rows) if rows.first().is_none_or(|row| row.get(0)) => {
-                    Some(unavailable("the database is a standby").to_string())
+                    Some(unavailable("the database is a standby, or read-only").to_string())
                 }
                 Ok(_) => match self.lineage(within).await {
                     Err(error) => Some(error.to_string()),

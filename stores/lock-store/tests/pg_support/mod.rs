@@ -42,9 +42,12 @@ pub struct OnPg {
     store: Option<PgLockStore>,
     admin: Client,
     holding: Arc<AtomicBool>,
+    /// What has to live as long as the store.
+    kept: Vec<Box<dyn std::any::Any>>,
 }
 
 impl OnPg {
+    #[allow(dead_code, reason = "each test binary uses its part")]
     pub async fn fresh() -> Self {
         Self::fresh_with(|_| {}).await
     }
@@ -83,7 +86,13 @@ impl OnPg {
             store: Some(store),
             admin,
             holding: Arc::default(),
+            kept: Vec::new(),
         }
+    }
+
+    #[allow(dead_code, reason = "each test binary uses its part")]
+    pub fn keep(&mut self, what: impl std::any::Any) {
+        self.kept.push(Box::new(what));
     }
 
     pub fn pg(&self) -> &PgLockStore {

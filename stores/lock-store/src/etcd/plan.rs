@@ -1,0 +1,200 @@
+//! One transaction in the making: what it compares, what it changes, which facts it records.
+
+use super::layout::Layout;
+use super::records::{EventRecord, HeadRecord, HeldRecord, HolderRecord, KeyRecord, LineageRecord, text};
+use super::snapshot::{KeyRows, Snapshot};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use lock_api::{EventKind, StoreError};
+use std::collections::BTreeMap;
+
+/// What `actor` says when no session and no operator did it.
+pub(super) const LEASE_CLOCK: &str = "lease-clock";
+
+/// A fact to be recorded; what does not apply stays at its default.
+#[derive(Default)]
+pub(super) struct Fact<'a> {
+    pub(super) key: Option<&'a str>,
+    pub(super) session: Option<&'a str>,
+    pub(super) token: Option<u64>,
+    /// The token is the one that this transaction mints.
+    pub(super) minted: bool,
+    pub(super) actor: Option<&'a str>,
+    pub(super) reason: Option<&'a str>,
+}
+
+/// The last token of a key that is freed.
+#[derive(Clone, Copy)]
+pub(super) enum LastToken {
+    /// The grant's own.
+    Own(u64),
+    /// The one that this transaction mints.
+    Minted,
+}
+
+pub(super) struct Plan<'a> {
+    layout: &'a Layout,
+    head: HeadRecord,
+    head_rev: i64,
+    lineage_rev: i64,
+    offset: u64,
+    wall_ms: i64,
+    compares: BTreeMap<Vec<u8>, i64>,
+    ops: Vec<TxnOp>,
+    facts: u64,
+    mints: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(layout: &'a Layout, snapshot: &Snapshot, wall_ms: i64) -> Self {
+        let last = snapshot.head.as_ref().map_or(0, |head| head.value.last(head.rev));
+        Self {
+            layout,
+            head: HeadRecord {
+                next: snapshot.head.as_ref().map_or(1, |head| head.value.next),
+                last: Some(last),
+                offset: 0,
+            },
+            head_rev: snapshot.head_rev(),
+            lineage_rev: snapshot.lineage.as_ref().map_or(0, |lineage| lineage.rev),
+            offset: snapshot.offset(),
+            wall_ms,
+            compares: BTreeMap::new(),
+            ops: Vec::new(),
+            facts: 0,
+            mints: false,
+        }
+    }
+
+    /// The transaction is made only while this was last changed at `rev`; 0: while it is not there.
+    pub(super) fn unchanged(&mut self, key: Vec<u8>, rev: i64) {
+        self.compares.insert(key, rev);
+    }
+
+    pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.ops.push(TxnOp::put(key, value, None));
+    }
+
+    pub(super) fn put_leased(&mut self, key: Vec<u8>, value: Vec<u8>, lease: i64) {
+        self.ops
+            .push(TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease))));
+    }
+
+    pub(super) fn delete(&mut self, key: Vec<u8>) {
+        self.ops.push(TxnOp::delete(key, None));
+    }
+
+    pub(super) fn operation(&mut self, operation: TxnOp) {
+        self.ops.push(operation);
+    }
+
+    /// Records a fact.
+    pub(super) fn fact(&mut self, kind: EventKind, fact: &Fact<'_>) -> Result<(), StoreError> {
+        let record = EventRecord {
+            at: self.wall_ms,
+            kind: kind.as_str().to_owned(),
+            key: fact.key.map(str::to_owned),
+            session: fact.session.map(str::to_owned),
+            token: fact.token,
+            minted: fact.minted.then_some(self.offset),
+            actor: fact.actor.map(str::to_owned),
+            reason: fact.reason.map(str::to_owned),
+        };
+        let seq = self.head.next + self.facts;
+        self.put(self.layout.event(seq), text(&record)?);
+        self.facts += 1;
+        Ok(())
+    }
+
+    /// Grants a key whose rows are those, and records it. What it was before, a grant that has ended included, is written
+    /// over.
+    pub(super) fn grant(&mut self, key: &str, rows: &KeyRows, holder: HolderRecord) -> Result<(), StoreError> {
+        let layout = self.layout;
+        self.unchanged(layout.grant(key), rows.grant);
+        self.unchanged(layout.renewed(key), rows.renewed);
+        self.put_leased(layout.grant(key), holder.session.clone().into_bytes(), holder.lease);
+        if rows.renewed != 0 {
+            self.delete(layout.renewed(key));
+        }
+        let before = rows.record.as_ref().and_then(|record| record.value.held.as_ref());
+        if let Some(before) = before.filter(|before| before.session != holder.session) {
+            self.delete(layout.held(&before.session, key));
+        }
+        let held = HeldRecord {
+            offset: self.offset,
+            ttl_ms: holder.ttl_ms,
+        };
+        self.put(layout.held(&holder.session, key), text(&held)?);
+        self.fact(
+            EventKind::Granted,
+            &Fact {
+                key: Some(key),
+                session: Some(&holder.session),
+                minted: true,
+                actor: Some(&holder.owner),
+                ..Fact::default()
+            },
+        )?;
+        let record = KeyRecord {
+            held: Some(holder),
+            last: None,
+            offset: self.offset,
+            freed_at: None,
+        };
+        self.put(layout.key(key), text(&record)?);
+        self.mints = true;
+        Ok(())
+    }
+
+    /// Frees a key of its holder. The fact is the caller's.
+    pub(super) fn free(&mut self, key: &str, holder: &HolderRecord, last: LastToken) -> Result<(), StoreError> {
+        let layout = self.layout;
+        self.delete(layout.grant(key));
+        // Also where none was seen: one that is made meanwhile goes as well.
+        self.delete(layout.renewed(key));
+        self.delete(layout.held(&holder.session, key));
+        let record = KeyRecord {
+            held: None,
+            last: match last {
+                LastToken::Own(token) => Some(token),
+                LastToken::Minted => None,
+            },
+            offset: self.offset,
+            freed_at: Some(self.wall_ms),
+        };
+        self.mints |= matches!(last, LastToken::Minted);
+        self.put(layout.key(key), text(&record)?);
+        Ok(())
+    }
+
+    pub(super) fn lineage(&mut self, record: &LineageRecord) -> Result<(), StoreError> {
+        self.put(self.layout.lineage(), text(record)?);
+        self.unchanged(self.layout.lineage(), self.lineage_rev);
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ops.is_empty()
+    }
+
+    /// The transaction, and the highest seq after it.
+    pub(super) fn finish(mut self) -> Result<(Txn, u64), StoreError> {
+        if self.facts > 0 || self.mints {
+            self.unchanged(self.layout.head(), self.head_rev);
+            // The offset of a token, and whether any may be minted.
+            self.unchanged(self.layout.lineage(), self.lineage_rev);
+            self.head.next += self.facts;
+            if self.mints {
+                self.head.last = None;
+                self.head.offset = self.offset;
+            }
+            let head = text(&self.head)?;
+            self.put(self.layout.head(), head);
+        }
+        let compares: Vec<_> = self
+            .compares
+            .into_iter()
+            .map(|(key, rev)| Compare::mod_revision(key, CompareOp::Equal, rev))
+            .collect();
+        Ok((Txn::new().when(compares).and_then(self.ops), self.head.next - 1))
+    }
+}
