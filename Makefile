@@ -11,6 +11,8 @@ CARGO ?= cargo
 # The store on etcd is in what is tested; `make demo` does without, because building it needs protoc.
 FEATURES := --features dlock/etcd
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
+# Whichever generation is here; asked only where it is used.
+COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 
 .PHONY: help
 help: ## Show the targets
@@ -84,6 +86,24 @@ readme: ## Run the README's commands as written
 .PHONY: bench
 bench: ## Throughput and latency of the lock server on the embedded store (release build)
 	$(CARGO) run --quiet --release --package dlock -- bench
+
+.PHONY: compose-up
+compose-up: ## Run the system as containers, around this machine's binary
+	eval "$$(scripts/compose-images)"
+	$(COMPOSE) up -d --no-build
+	$(COMPOSE) ps
+
+.PHONY: compose-down
+compose-down: ## Remove those containers; what the databases hold is kept (compose down -v removes that too)
+	$(COMPOSE) --profile etcd --profile heedless down --remove-orphans
+
+.PHONY: compose-test
+compose-test: ## Containers of its own: payouts while servers are killed and a worker is paused (3 minutes)
+	scripts/compose-test
+
+.PHONY: lint-deploy
+lint-deploy: ## Dockerfiles, YAML and shell scripts, by linters in an environment of their own
+	scripts/lint-deploy
 
 .PHONY: bench-backends
 bench-backends: protoc images ## Throughput through dlock over that of PostgreSQL and etcd themselves (release build)
