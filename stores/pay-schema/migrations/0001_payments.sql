@@ -227,6 +227,5 @@ GRANT SELECT ON payout_tally, pay_lineage TO {payment_role};
 -- To lock the row, not to change it: its one value is all that its check admits.
 GRANT SELECT, UPDATE ON pay_turnstile TO {payment_role};
 
--- The rail proxy: it reads the payout it is asked to submit, and says when the database was restored.
-GRANT SELECT ON payout TO {rail_role};
-GRANT SELECT, UPDATE ON pay_lineage TO {rail_role};
+-- The rail proxy: it reads the payout it is asked to submit. What it may say of the lineage is granted with its tables.
+GRANT SELECT ON payout, pay_lineage TO {rail_role};

@@ -263,12 +263,22 @@ fn a_build_without_the_lab_does_not_know_the_switch() {
 }
 
 #[actix_web::test]
-async fn a_store_of_another_kind_is_refused_by_name() {
+async fn a_store_that_cannot_be_is_refused_by_name_and_without_its_password() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = settings(dir.path(), &[("payment.store.url", "postgres://user:secret@host/db")]);
-    let refused = payment_resource::run(settings, "127.0.0.1:0".into(), Host::system())
-        .await
-        .unwrap_err();
-    let text = refused.to_string();
-    assert!(text.contains("payment.store.url") && !text.contains("secret"), "{text}");
+    // Nobody listens at port 1.
+    let url = ("payment.store.url", "postgres://user:secret@127.0.0.1:1/db");
+    for (more, words) in [
+        (None, "paydb cannot be opened"),
+        (
+            Some(("payment.store.schema", "pay; DROP TABLE account")),
+            "payment.store.schema",
+        ),
+    ] {
+        let extra: Vec<_> = std::iter::once(url).chain(more).collect();
+        let refused = payment_resource::run(settings(dir.path(), &extra), "127.0.0.1:0".into(), Host::system())
+            .await
+            .unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains(words) && !text.contains("secret"), "{text}");
+    }
 }

@@ -174,16 +174,17 @@ pub(super) async fn create_payout(
     let key: [Param<'_>; 2] = [(&once::PAYOUT, Type::TEXT), (&new.idempotency_key, Type::TEXT)];
     let (transaction, answers) = transaction
         .flight(&[
-            (KNOWN_KEY, &key),
             (
                 "SELECT currency FROM account WHERE account_id = $1",
                 &[(&new.account_id, Type::TEXT)],
             ),
             ("SELECT 1 FROM payout WHERE payout_id = $1", &[(payout_id, Type::TEXT)]),
+            // Last: whoever sees the payout of the same request, committed a moment ago, must see its key too.
+            (KNOWN_KEY, &key),
             ("SELECT pay_now_ms()", &[]),
         ])
         .await?;
-    let [known, from, taken, now] = answers.as_slice() else {
+    let [from, taken, known, now] = answers.as_slice() else {
         return Err(odd("an account").into());
     };
     if let Some(before) = replayed(known, &hash)? {

@@ -286,6 +286,24 @@ async fn a_write_that_fails_in_front_of_commit_is_no_success_and_leaves_nothing(
 }
 
 #[tokio::test]
+async fn a_fenced_write_that_finds_nothing_undoes_the_whole_verb() {
+    // The mark was advanced and COMMIT sent by then. Nothing can bring this about, so the test makes the row unmovable.
+    let b = Bench::on_pg(Fencing::Enforced).await;
+    b.account("A", 1_000).await;
+    b.payout("P", "A", 400).await;
+    b.execute(
+        "CREATE FUNCTION unmoved() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+         CREATE TRIGGER unmoved BEFORE UPDATE ON payout FOR EACH ROW EXECUTE FUNCTION unmoved()",
+    )
+    .await
+    .unwrap();
+    let before = b.all_rows().await;
+    let error = b.store.apply(command("P", claim(5)), WITHIN).await.unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    assert_eq!(b.all_rows().await, before);
+}
+
+#[tokio::test]
 async fn a_commit_that_is_not_answered_in_time_is_unknown_and_the_verb_can_be_repeated() {
     let (b, _) = claimed().await;
     b.rail.says("P", Some("ACKED"), Some("r1")).await;
@@ -516,6 +534,14 @@ async fn sessions_that_are_ended_in_the_middle_leave_no_half_verb() {
 #[tokio::test]
 async fn a_cursor_over_the_facts_misses_none() {
     let b = Bench::on_pg(Fencing::Enforced).await;
+    // Between the moment a fact gets its place and its commit some time passes, as it may.
+    b.execute(
+        "CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(random() * 0.02); RETURN NULL; END $$;
+         CREATE TRIGGER dawdle AFTER INSERT ON payment_event FOR EACH ROW EXECUTE FUNCTION dawdle()",
+    )
+    .await
+    .unwrap();
     let stores = [b.store.clone(), b.another_store().await];
     let writers: Vec<_> = (0..8)
         .map(|writer| {
@@ -530,8 +556,14 @@ async fn a_cursor_over_the_facts_misses_none() {
                 };
                 store.open_account(open, WITHIN).await.unwrap();
                 for n in 0..10 {
-                    let payout = new_payout(&format!("P{writer}-{n}"), &account, 1);
-                    store.create_payout(payout, WITHIN).await.unwrap();
+                    let credit = NewCredit {
+                        idempotency_key: format!("k{writer}-{n}"),
+                        account_id: account.clone(),
+                        amount_minor: 1,
+                        reference: "top-up".into(),
+                        actor: None,
+                    };
+                    store.credit(credit, WITHIN).await.unwrap();
                 }
             })
         })

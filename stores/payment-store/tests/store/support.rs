@@ -9,7 +9,9 @@ use payment_store::{
 };
 use rusqlite::params;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+#[cfg(feature = "lab")]
+use std::sync::MutexGuard;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio_postgres::Client;
 
@@ -57,6 +59,7 @@ impl Rail {
         Self::File(Mutex::new(db))
     }
 
+    #[cfg(feature = "lab")]
     pub fn file(&self) -> MutexGuard<'_, rusqlite::Connection> {
         match self {
             Self::File(file) => file.lock().unwrap(),
