@@ -90,7 +90,9 @@ fn a_process_on_postgres_submits_replays_fences_and_looks_up() {
 fn case_p11_a_hundred_first_submissions_through_two_proxies_reach_the_rail_once() {
     on_postgres(async |world, paydb| {
         let settings = paydb.settings();
-        let settings = borrowed(&settings);
+        let [url, schema] = borrowed(&settings);
+        // What is shown is what becomes of them, not how fast this machine is.
+        let settings = [url, schema, ("rail.store.timeout", "20s")];
         let proxies = [
             world.proxy_with(&settings, Host::system()).await,
             world.proxy_with(&settings, Host::system()).await,
@@ -107,6 +109,40 @@ fn case_p11_a_hundred_first_submissions_through_two_proxies_reach_the_rail_once(
         assert_eq!(row["token"], 7);
         assert_eq!(paydb.number("SELECT count(*) FROM rail_submission").await, 1);
         assert_eq!(world.rail.bodies_read("p1").await, 1);
+    });
+}
+
+/// Proxy 1 commits the intent and is stopped before it sends; two lookups through proxy 2 conclude that nothing was
+/// received, and the payout fails; proxy 1 resumes and does not send.
+#[cfg(feature = "lab")]
+#[test]
+fn case_d01_a_stopped_proxy_does_not_send_when_it_resumes() {
+    use nix::sys::signal::Signal;
+    use tokio::io::AsyncReadExt;
+
+    on_postgres(async |world, paydb| {
+        let settings = paydb.settings();
+        let settings = borrowed(&settings);
+        let second = world.proxy_with(&settings, Host::system()).await;
+        paydb.claimed("p1", "a1", 7).await;
+        let first = Process::start(&world, "rail_proxy.before_forwarded_at=stop", &settings).await;
+        let mut caller = first.begin_submit("p1", "a1", 7).await;
+        first.await_state('T').await;
+        paydb.set("p1", "RAIL_AMBIGUOUS").await;
+        await_verdict(&second, "p1", "NOT_RECEIVED").await;
+        let lookups = "SELECT count(*) FROM rail_lookup WHERE saw_nothing";
+        assert_eq!(paydb.number(lookups).await, 2, "one silence is not enough");
+        paydb.set("p1", "FAILED").await;
+
+        first.signal(Signal::SIGCONT);
+        let mut answer = String::new();
+        tokio::time::timeout(support::BOUND, caller.read_to_string(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(answer.contains("NOT_RECEIVED"), "{answer}");
+        assert_eq!(world.rail.bodies_read("p1").await, 0, "it was sent after all");
+        assert_eq!(second.submission("p1").await.outcome(), "NOT_RECEIVED");
     });
 }
 

@@ -275,7 +275,8 @@ fn case_d11_a_fence_beside_a_submit_that_is_about_to_commit_sees_its_intent() {
             let side = side(db).await;
             half_a_submit(&side, payout, account, 7).await;
             let store = world.store.clone();
-            let fence = fence_request(payout, 8, true);
+            // Without forbidding, which would meet the unique index too.
+            let fence = fence_request(payout, 8, earlier);
             let fencing = tokio::spawn(async move { store.fence_submission(fence, WITHIN).await });
             db.await_waiting(1).await;
             side.batch_execute("COMMIT").await.unwrap();

@@ -108,6 +108,12 @@ impl Paydb {
             .unwrap();
     }
 
+    /// The payout as the payment row leaves it.
+    pub async fn set(&self, payout: &str, state: &str) {
+        let sql = "UPDATE payout SET state = $2 WHERE payout_id = $1";
+        assert_eq!(self.admin.execute(sql, &[&payout, &state]).await.unwrap(), 1);
+    }
+
     pub async fn number(&self, sql: &str) -> i64 {
         self.admin.query_one(sql, &[]).await.unwrap().get(0)
     }

@@ -17,6 +17,15 @@ pub(super) const RISE: &str =
       WHERE mark.highest_token < excluded.highest_token
      RETURNING highest_token";
 
+/// The same for a submission of the payout `$4`, unless this token's is there already: it stays there, so that a replay is
+/// one whatever the mark says, and repeats of one call do not queue for the lock.
+pub(super) const RISE_TO_SUBMIT: &str =
+    "INSERT INTO rail_high_water AS mark (account_id, highest_token, updated_at) SELECT $1, $2, $3
+      WHERE NOT EXISTS (SELECT 1 FROM rail_submission WHERE payout_id = $4 AND token = $2)
+     ON CONFLICT (account_id) DO UPDATE SET highest_token = excluded.highest_token, updated_at = excluded.updated_at
+      WHERE mark.highest_token < excluded.highest_token
+     RETURNING highest_token";
+
 /// The same for the account of the payout `$1`, which never changes; nothing where nobody knows the payout.
 pub(super) const RISE_OF_PAYOUT: &str = "INSERT INTO rail_high_water AS mark (account_id, highest_token, updated_at)
      SELECT account_id, $2, $3 FROM (

@@ -2,7 +2,7 @@
 
 use super::At;
 use super::epoch::{EPOCH, Epoch};
-use super::high_water::{MARK, RISE, TOKEN_USED, mark};
+use super::high_water::{MARK, RISE_TO_SUBMIT, TOKEN_USED, mark};
 use super::rows::{OF_PAYOUT, OF_TOKEN, PAYOUT, get, known, nth, one, signed, telling};
 use super::writes::Writes;
 use crate::decide::mark::Advance;
@@ -20,10 +20,11 @@ pub(super) const KEY_USED: &str = "SELECT EXISTS (SELECT 1 FROM rail_submission 
 /// recorded first.
 pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> Result<Option<SubmitOutcome>, Stopped> {
     let (token, now) = (signed(request.token.get()), at.now.0);
-    let rise: [Param<'_>; 3] = [
+    let rise: [Param<'_>; 4] = [
         (&request.account_id, Type::TEXT),
         (&token, Type::INT8),
         (&now, Type::INT8),
+        (&request.payout_id, Type::TEXT),
     ];
     let account: [Param<'_>; 1] = [(&request.account_id, Type::TEXT)];
     let account_token: [Param<'_>; 2] = [(&request.account_id, Type::TEXT), (&token, Type::INT8)];
@@ -32,7 +33,7 @@ pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> 
     let key: [Param<'_>; 1] = [(&request.idempotency_key, Type::TEXT)];
 
     let fenced: [Statement<'_>; 6] = [
-        (RISE, &rise),
+        (RISE_TO_SUBMIT, &rise),
         (MARK, &account),
         (TOKEN_USED, &account_token),
         (OF_PAYOUT, &payout),

@@ -42,6 +42,11 @@ async fn every_statement_finds_its_rows_by_an_index() {
         ("text", "'p'", epoch::EPOCH),
         ("text", "'s'", forward::BESIDE),
         ("text, bigint, bigint", "'a', 1, 1", high_water::RISE),
+        (
+            "text, bigint, bigint, text",
+            "'a', 1, 1, 'p'",
+            high_water::RISE_TO_SUBMIT,
+        ),
         ("text, bigint, bigint", "'p', 1, 1", high_water::RISE_OF_PAYOUT),
         ("text", "'a'", high_water::MARK),
         ("text", "'p'", high_water::MARK_OF_PAYOUT),
