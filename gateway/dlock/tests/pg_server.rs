@@ -81,12 +81,31 @@ fn a_lock_server_on_postgres_from_its_start_to_its_end() {
         grant["token"].to_string(),
         grant["session_id"].as_str().unwrap().to_owned(),
     );
-    let release = ["lock", "release", "orders/a b", "--session", &session, "--token", &token];
+    let release = [
+        "lock",
+        "release",
+        "orders/a b",
+        "--session",
+        &session,
+        "--token",
+        &token,
+    ];
     assert_eq!(json(&server, &release)["released"], true);
     let again = json(&server, &["lock", "acquire", "orders/a b", "--ttl", "60s"]);
     assert!(again["token"].as_u64() > grant["token"].as_u64());
-    let revoke = ["lock", "revoke", "orders/a b", "--operator", "olga", "--reason", "stuck for an hour"];
-    let revoked = json(&server, &[&revoke[..], &["--token", &again["token"].to_string()]].concat());
+    let revoke = [
+        "lock",
+        "revoke",
+        "orders/a b",
+        "--operator",
+        "olga",
+        "--reason",
+        "stuck for an hour",
+    ];
+    let revoked = json(
+        &server,
+        &[&revoke[..], &["--token", &again["token"].to_string()]].concat(),
+    );
     assert!(revoked["token"].as_u64() > again["token"].as_u64());
     let kinds: Vec<_> = json(&server, &["lock", "history", "orders/a b"])["items"]
         .as_array()
@@ -99,7 +118,9 @@ fn a_lock_server_on_postgres_from_its_start_to_its_end() {
     assert_eq!(lineage["state"], "OK");
 
     block_on(database.pause());
-    until("not ready while the database stands still", || readiness(&server) == 503);
+    until("not ready while the database stands still", || {
+        readiness(&server) == 503
+    });
     let refused = run(&server, &["lock", "acquire", "meanwhile", "--ttl", "60s"]);
     assert_ne!(code(&refused), 0);
     block_on(database.unpause());
@@ -132,7 +153,13 @@ fn a_store_that_cannot_be_opened_is_explained() {
         assert!(code(&output) != 0 && said.contains(part), "{set}: {said}");
         assert!(!said.contains("hunter2"), "{said}");
     }
-    let args = ["lock-server", "--store", "sqlite:x.db", "--set", "lock.store.pooler=true"];
+    let args = [
+        "lock-server",
+        "--store",
+        "sqlite:x.db",
+        "--set",
+        "lock.store.pooler=true",
+    ];
     let output = dlock().args(args).output().unwrap();
     let said = stderr(&output);
     assert!(said.contains("lock.store.pooler") && said.contains("sqlite"), "{said}");
@@ -165,7 +192,10 @@ impl Replicas {
     }
 
     fn urls(&self) -> Vec<String> {
-        self.addresses.iter().map(|address| format!("http://{address}")).collect()
+        self.addresses
+            .iter()
+            .map(|address| format!("http://{address}"))
+            .collect()
     }
 
     fn kill(&self, n: usize) {

@@ -2,13 +2,18 @@
 //!
 //! Nets for a lost wake-up are there in production, each a second or so wide; here they are an hour wide, so that a test
 //! whose wake-up is lost hangs.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops where something is not as it must be")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test stops where something is not as it must be"
+)]
 
 use actor_kit::{Kit, TraceContext};
 use futures_util::future::join_all;
 use host_kit::Host;
 use lock_api::{
-    AcquireRequest, FencingToken, LockKey, OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RequestId, SessionId, Ttl,
+    AcquireRequest, FencingToken, LockKey, OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RequestId, SessionId,
+    Ttl,
 };
 use lock_core::{AcquireCall, Acquired, Config, LockService, Metrics};
 use lock_store::{PgLockStore, PgLockStoreOptions};
@@ -118,7 +123,13 @@ impl Place {
 }
 
 /// One round: the first replica waits for what the second holds, and is granted it when the second lets go.
-async fn hand_over(one: &Replica, two: &Replica, key: &LockKey, held: FencingToken, seen_waiting: bool) -> FencingToken {
+async fn hand_over(
+    one: &Replica,
+    two: &Replica,
+    key: &LockKey,
+    held: FencingToken,
+    seen_waiting: bool,
+) -> FencingToken {
     let release = async {
         // With and without: the release may also meet the waiter between its refusal and its place in the queue.
         if seen_waiting {
@@ -136,7 +147,10 @@ async fn hand_over(one: &Replica, two: &Replica, key: &LockKey, held: FencingTok
 #[actix_rt::test]
 async fn no_wake_up_is_lost_between_replicas() {
     let place = Place::fresh().await;
-    let (one, two) = (Replica::start(&place.options).await, Replica::start(&place.options).await);
+    let (one, two) = (
+        Replica::start(&place.options).await,
+        Replica::start(&place.options).await,
+    );
     let key = LockKey::new("handed over").unwrap();
     let mut held = two.acquire(&key).await;
     for round in 0..500 {
@@ -148,7 +162,10 @@ async fn no_wake_up_is_lost_between_replicas() {
 #[actix_rt::test]
 async fn no_wake_up_is_lost_where_the_listening_connections_break() {
     let place = Place::fresh().await;
-    let (one, two) = (Replica::start(&place.options).await, Replica::start(&place.options).await);
+    let (one, two) = (
+        Replica::start(&place.options).await,
+        Replica::start(&place.options).await,
+    );
     let key = LockKey::new("handed over").unwrap();
     let (admin, connection) = tokio_postgres::connect(&place.url, NoTls).await.unwrap();
     tokio::spawn(connection);
@@ -182,7 +199,10 @@ async fn no_wake_up_is_lost_where_the_listening_connections_break() {
 #[actix_rt::test]
 async fn the_queue_of_a_replica_is_served_in_order() {
     let place = Place::fresh().await;
-    let (one, two) = (Replica::start(&place.options).await, Replica::start(&place.options).await);
+    let (one, two) = (
+        Replica::start(&place.options).await,
+        Replica::start(&place.options).await,
+    );
     let key = LockKey::new("queue").unwrap();
     let held = two.acquire(&key).await;
     let served = RefCell::new(Vec::new());

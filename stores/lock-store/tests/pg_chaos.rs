@@ -27,7 +27,11 @@ fn chaos_for() -> Duration {
 /// After the load everything is as it must be, and works.
 async fn all_is_well(store: &PgLockStore, seen: &Seen) {
     let grants = one_holder_at_a_time(&facts(store).await);
-    assert!(grants as u64 >= seen.grants.get(), "{grants} recorded, {:?} seen", seen.grants);
+    assert!(
+        grants as u64 >= seen.grants.get(),
+        "{grants} recorded, {:?} seen",
+        seen.grants
+    );
     open(store, "after", LONG).await;
     let token = granted(store, "after", "after", "r", LONG).await;
     assert!(token.get() > seen.highest(), "{token} after {}", seen.highest());
@@ -206,9 +210,7 @@ async fn a_database_that_is_read_only_grants_nothing() {
 /// answered is there.
 #[tokio::test]
 async fn a_full_disk_grants_nothing_and_loses_nothing() {
-    let volume = OwnVolume::new(&[
-        "--opt", "type=tmpfs", "--opt", "device=tmpfs", "--opt", "o=size=96m",
-    ]);
+    let volume = OwnVolume::new(&["--opt", "type=tmpfs", "--opt", "device=tmpfs", "--opt", "o=size=96m"]);
     let mount = format!("{}:/var/lib/postgresql/data", volume.0);
     // It keeps the disk while the server is down.
     let keeper = OwnPostgres::start_unready(&OwnOptions {
@@ -234,7 +236,9 @@ async fn a_full_disk_grants_nothing_and_loses_nothing() {
         let mut n = 0;
         while seen.failed() < 20 {
             n += 1;
-            let batch = (0..200).map(|k| ask(&format!("fill/{n}/{k}"), "keeper", "r", LONG)).collect();
+            let batch = (0..200)
+                .map(|k| ask(&format!("fill/{n}/{k}"), "keeper", "r", LONG))
+                .collect();
             match store.acquire(batch, CALL).await {
                 Ok(_) | Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. }) => {}
                 Err(error) => panic!("{error}"),

@@ -53,6 +53,9 @@ async fn a_pooler_that_was_not_announced_is_refused() {
     options.access.url = direct;
     options.through_pooler = false;
     for _ in 0..5 {
-        PgLockStore::open(options.clone(), &Host::system()).await.unwrap().close();
+        PgLockStore::open(options.clone(), &Host::system())
+            .await
+            .unwrap()
+            .close();
     }
 }

@@ -8,7 +8,8 @@ mod pg_steps;
 
 use host_kit::Host;
 use lock_api::{
-    AcquireOutcome, EventKind, FencingToken, FloorOutcome, LineageState, LockStore, Operator, ReleaseOutcome, StoreError,
+    AcquireOutcome, EventKind, FencingToken, FloorOutcome, LineageState, LockStore, Operator, ReleaseOutcome,
+    StoreError,
 };
 use lock_store::PgLockStore;
 use pg_steps::load::{Seen, holder, under_load};
@@ -57,7 +58,10 @@ async fn jumps(store: &PgLockStore) -> usize {
 async fn sql(url: &str, text: &str) -> Option<String> {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
-    let said = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    let said = client
+        .simple_query(text)
+        .await
+        .unwrap_or_else(|error| panic!("{text}: {error:?}"));
     said.iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
@@ -165,7 +169,10 @@ async fn a_dump_in_a_new_cluster_is_detected() {
     open(&store, "s1", LONG).await;
     turns(&store, "a", "s1", 5).await;
     let dump = old.shell(
-        &format!("pg_dump -U postgres -h /var/run/postgresql --inserts -n {} postgres", place.schema),
+        &format!(
+            "pg_dump -U postgres -h /var/run/postgresql --inserts -n {} postgres",
+            place.schema
+        ),
         "",
     );
     let lost = turns(&store, "a", "s1", 50).await;
@@ -175,7 +182,10 @@ async fn a_dump_in_a_new_cluster_is_detected() {
         schema: place.schema.clone(),
     };
     // The program's own lines, which begin with a backslash, are for psql alone.
-    let dump: String = dump.lines().filter(|line| !line.starts_with('\\')).fold(String::new(), |all, line| all + line + "\n");
+    let dump: String = dump
+        .lines()
+        .filter(|line| !line.starts_with('\\'))
+        .fold(String::new(), |all, line| all + line + "\n");
     sql(&new.url, &dump).await;
     let store = new.open().await;
     let first = granted(&store, "a", "s1", "new", LONG).await;
@@ -202,7 +212,10 @@ async fn a_sequence_set_back_is_detected_by_the_facts() {
         matches!(low, FloorOutcome::OutOfBounds { lowest, .. } if lowest == last.get()),
         "{low:?}"
     );
-    assert!(matches!(raise_floor(&store, last.get()).await, FloorOutcome::Changed(_)));
+    assert!(matches!(
+        raise_floor(&store, last.get()).await,
+        FloorOutcome::Changed(_)
+    ));
     assert!(granted(&store, "never held", "s1", "r", LONG).await > last);
 }
 
@@ -227,7 +240,10 @@ async fn a_sequence_set_back_without_facts_is_detected_by_a_witness_alone() {
     let answer = acquire(&store, seen).await;
     assert!(matches!(answer, AcquireOutcome::TokenRegression { .. }), "{answer:?}");
     is_in_doubt(&store, "a", "s1").await;
-    assert!(matches!(raise_floor(&store, last.get()).await, FloorOutcome::Changed(_)));
+    assert!(matches!(
+        raise_floor(&store, last.get()).await,
+        FloorOutcome::Changed(_)
+    ));
     assert!(granted(&store, "a", "s1", "r2", LONG).await > last);
 }
 
@@ -255,11 +271,16 @@ async fn a_point_in_time_restore_is_detected() {
     let store = place.open().await;
     open(&store, "s1", LONG).await;
     turns(&store, "a", "s1", 5).await;
-    old.shell("pg_basebackup -h /var/run/postgresql -U postgres -D /archive/base -X none -c fast", "");
+    old.shell(
+        "pg_basebackup -h /var/run/postgresql -U postgres -D /archive/base -X none -c fast",
+        "",
+    );
     let there = granted(&store, "there", "s1", "r", LONG).await;
     sql(&place.url, "SELECT pg_create_restore_point('here')").await;
     let lost = turns(&store, "a", "s1", 50).await;
-    let switched = sql(&place.url, "SELECT pg_walfile_name(pg_switch_wal())").await.unwrap();
+    let switched = sql(&place.url, "SELECT pg_walfile_name(pg_switch_wal())")
+        .await
+        .unwrap();
     let archived = format!("SELECT last_archived_wal >= '{switched}' FROM pg_stat_archiver");
     until("the log in the archive", &place.url, &archived).await;
     store.close();
@@ -315,7 +336,10 @@ async fn a_store_made_anew_is_detected_by_the_configured_lineage() {
     let store = PgLockStore::open(options, &Host::system()).await.unwrap();
     open(&store, "s1", LONG).await;
     is_in_doubt(&store, "a", "s1").await;
-    assert!(matches!(raise_floor(&store, last.get()).await, FloorOutcome::Changed(_)));
+    assert!(matches!(
+        raise_floor(&store, last.get()).await,
+        FloorOutcome::Changed(_)
+    ));
     assert!(granted(&store, "a", "s1", "r", LONG).await > last);
 }
 

@@ -9,14 +9,12 @@ mod pg_steps;
 use futures_util::future::join_all;
 use host_kit::Host;
 use lock_api::{
-    AcquireOutcome, EventKind, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LineageState, LockKey, LockStore,
-    Operator, ReleaseOutcome, RenewOutcome, RenewRequest, SessionRegistry, StoreError,
+    AcquireOutcome, EventKind, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LineageState, LockKey,
+    LockStore, Operator, ReleaseOutcome, RenewOutcome, RenewRequest, SessionRegistry, StoreError,
 };
 use lock_store::PgLockStore;
 use pg_kit::PasswordSource;
-use pg_steps::{
-    LONG, Place, SHORT, WITHIN, acquire, ask, facts, granted, one_holder_at_a_time, open, release, sid,
-};
+use pg_steps::{LONG, Place, SHORT, WITHIN, acquire, ask, facts, granted, one_holder_at_a_time, open, release, sid};
 use std::time::{Duration, Instant};
 
 /// L09: sixteen clients on two lock servers acquire and release one hot key: tokens strictly increase in grant order.
@@ -185,7 +183,10 @@ async fn losers_of_a_held_key_do_not_wait_for_its_row() {
     // What only its row's lock can tell waits for it: the holder's own call, and a witness above the last token.
     let soon = Duration::from_millis(500);
     let own = store.acquire(vec![ask("a", "s1", "r1", LONG)], soon).await;
-    assert!(matches!(own, Err(StoreError::Unavailable { .. })), "{own:?}");
+    assert!(
+        matches!(own, Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. })),
+        "{own:?}"
+    );
     other.batch_execute("COMMIT").await.unwrap();
     let mut doubtful = ask("a", "s2", "r7", LONG);
     doubtful.witness = Some(FencingToken::from_store(grant.token.get() + 5).unwrap());
@@ -204,18 +205,27 @@ async fn starting_over_and_over_makes_no_lease_longer() {
     let watching = place.open().await;
     open(&watching, "s1", LONG).await;
     granted(&watching, "a", "s1", "r1", LONG).await;
+    let admin = place.client().await;
+    // Half of its time is over: its full TTL again would be five minutes more.
+    admin
+        .batch_execute("UPDATE lock_grant SET expires_at = expires_at - interval '5 minutes'")
+        .await
+        .unwrap();
     let ends = async || {
         let sql = "SELECT extract(epoch FROM expires_at)::float8 FROM lock_grant WHERE lock_key = 'a'";
-        place.client().await.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
+        admin.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
     };
     let before = ends().await;
     for _ in 0..10 {
         place.open().await.close();
     }
-    assert_eq!(ends().await, before, "with another lock server beside");
+    // On a busy machine a look at the clock comes late: then the time since the last one does not count, and no more.
+    assert!(ends().await < before + 60.0, "with another lock server beside");
     watching.close();
-    place.open().await.close();
-    assert_eq!(ends().await, before, "at once after the last one");
+    for _ in 0..10 {
+        place.open().await.close();
+    }
+    assert!(ends().await < before + 60.0, "one after the other");
 }
 
 /// The time in which no lock server watched the clock counts against no lease: it has left what it had left then, however
@@ -247,7 +257,11 @@ async fn time_that_nobody_watched_ends_nothing() {
         let store = place.open().await;
         let mut left = Vec::new();
         for key in ["young", "old", "over"] {
-            let state = store.inspect(vec![LockKey::new(key).unwrap()], WITHIN).await.unwrap().remove(0);
+            let state = store
+                .inspect(vec![LockKey::new(key).unwrap()], WITHIN)
+                .await
+                .unwrap()
+                .remove(0);
             left.push(state.grant.map(|grant| grant.expires_in.as_secs()));
         }
         assert!(

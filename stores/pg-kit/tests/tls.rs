@@ -76,7 +76,10 @@ impl Place<'_> {
     }
 
     fn access(&self, who: &str, host: &str, parameters: &str) -> Access {
-        Access::at(format!("postgres://{who}@{host}:{}/postgres?{parameters}", self.server.port))
+        Access::at(format!(
+            "postgres://{who}@{host}:{}/postgres?{parameters}",
+            self.server.port
+        ))
     }
 
     async fn connect(&self, who: &str, host: &str, parameters: &str) -> Result<Client, String> {
@@ -87,10 +90,15 @@ impl Place<'_> {
 }
 
 async fn value(client: &Client, sql: &str) -> Option<String> {
-    client.simple_query(sql).await.unwrap().iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    })
+    client
+        .simple_query(sql)
+        .await
+        .unwrap()
+        .iter()
+        .find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        })
 }
 
 const ENCRYPTED: &str = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
@@ -104,7 +112,10 @@ async fn each_sslmode_believes_what_it_says() {
         server: &server,
         dir: dir.path(),
     };
-    let (ca, wrong) = (place.file("ca.pem", &authority.pem()), place.file("wrong.pem", &other.pem()));
+    let (ca, wrong) = (
+        place.file("ca.pem", &authority.pem()),
+        place.file("wrong.pem", &other.pem()),
+    );
     let me = format!("postgres:{PASSWORD}");
     let from = Instant::now();
     while let Err(error) = place.connect(&me, "localhost", "sslmode=require").await {
@@ -113,19 +124,39 @@ async fn each_sslmode_believes_what_it_says() {
     }
     for (host, parameters, expected) in [
         ("localhost", format!("sslmode=verify-full&sslrootcert={ca}"), Ok(())),
-        ("localhost", format!("sslmode=verify-full&sslrootcert={wrong}"), Err("UnknownIssuer")),
-        ("localhost", format!("sslmode=verify-ca&sslrootcert={wrong}"), Err("UnknownIssuer")),
-        ("127.0.0.1", format!("sslmode=verify-full&sslrootcert={ca}"), Err("not valid for name")),
+        (
+            "localhost",
+            format!("sslmode=verify-full&sslrootcert={wrong}"),
+            Err("UnknownIssuer"),
+        ),
+        (
+            "localhost",
+            format!("sslmode=verify-ca&sslrootcert={wrong}"),
+            Err("UnknownIssuer"),
+        ),
+        (
+            "127.0.0.1",
+            format!("sslmode=verify-full&sslrootcert={ca}"),
+            Err("not valid for name"),
+        ),
         ("127.0.0.1", format!("sslmode=verify-ca&sslrootcert={ca}"), Ok(())),
         ("127.0.0.1", "sslmode=require".to_owned(), Ok(())),
-        ("127.0.0.1", format!("sslmode=require&sslrootcert={wrong}"), Err("UnknownIssuer")),
+        (
+            "127.0.0.1",
+            format!("sslmode=require&sslrootcert={wrong}"),
+            Err("UnknownIssuer"),
+        ),
         ("127.0.0.1", "sslmode=prefer".to_owned(), Ok(())),
         ("127.0.0.1", String::new(), Ok(())),
         ("127.0.0.1", "sslmode=disable".to_owned(), Err("no encryption")),
     ] {
         match (place.connect(&me, host, &parameters).await, expected) {
             (Ok(client), Ok(())) => {
-                assert_eq!(value(&client, ENCRYPTED).await.as_deref(), Some("t"), "{host} {parameters}");
+                assert_eq!(
+                    value(&client, ENCRYPTED).await.as_deref(),
+                    Some("t"),
+                    "{host} {parameters}"
+                );
             }
             (Err(said), Err(part)) => assert!(said.contains(part), "{host} {parameters}: {said}"),
             (Ok(_), Err(part)) => panic!("{host} {parameters}: believed, and should say {part}"),
@@ -137,7 +168,10 @@ async fn each_sslmode_believes_what_it_says() {
     let (cert, key) = authority.issue("badge", &[], ExtendedKeyUsagePurpose::ClientAuth);
     let (not_ours, its_key) = other.issue("badge", &[], ExtendedKeyUsagePurpose::ClientAuth);
     let identity = |name: &str, cert: &str, key: &str| {
-        let (cert, key) = (place.file(&format!("{name}.crt"), cert), place.file(&format!("{name}.key"), key));
+        let (cert, key) = (
+            place.file(&format!("{name}.crt"), cert),
+            place.file(&format!("{name}.key"), key),
+        );
         format!("sslmode=verify-full&sslrootcert={ca}&sslcert={cert}&sslkey={key}")
     };
     let badge = place
@@ -145,13 +179,21 @@ async fn each_sslmode_believes_what_it_says() {
         .await
         .unwrap();
     assert_eq!(
-        value(&badge, "SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()").await.as_deref(),
+        value(&badge, "SELECT client_dn FROM pg_stat_ssl WHERE pid = pg_backend_pid()")
+            .await
+            .as_deref(),
         Some("/CN=badge")
     );
     let plain = format!("sslmode=verify-full&sslrootcert={ca}");
-    assert!(place.connect("badge", "localhost", &plain).await.is_err(), "no certificate, no password");
+    assert!(
+        place.connect("badge", "localhost", &plain).await.is_err(),
+        "no certificate, no password"
+    );
     let forged = identity("forged", &not_ours, &its_key);
-    assert!(place.connect("badge", "localhost", &forged).await.is_err(), "of an authority the server does not know");
+    assert!(
+        place.connect("badge", "localhost", &forged).await.is_err(),
+        "of an authority the server does not know"
+    );
 
     // A call that is given up is cancelled, over a connection like its own.
     let admin = place.connect(&me, "localhost", &plain).await.unwrap();
@@ -159,7 +201,8 @@ async fn each_sslmode_believes_what_it_says() {
     access.statement_within = Some(Duration::from_secs(600));
     let pool = Pooled::new(&access).unwrap();
     let busy = pool.get(Instant::now() + WITHIN).await.unwrap();
-    let sleeping = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'given_up' AND query LIKE '%pg_sleep%'";
+    let sleeping =
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'given_up' AND query LIKE '%pg_sleep%'";
     tokio::select! {
         _ = busy.batch_execute("SELECT pg_sleep(300)") => panic!("it slept on"),
         () = counts(&admin, sleeping, "1") => {}

@@ -335,7 +335,13 @@ impl OwnNetwork {
     #[must_use]
     pub fn new() -> Self {
         let name = fresh_name("net");
-        docker(&["network", "create", "--label", &format!("{}={}", LABEL.0, LABEL.1), &name]);
+        docker(&[
+            "network",
+            "create",
+            "--label",
+            &format!("{}={}", LABEL.0, LABEL.1),
+            &name,
+        ]);
         Self(name)
     }
 }

@@ -278,7 +278,8 @@ fn a_setting_of_another_backend_is_refused_and_not_printed() {
         ("lock.store.pooler", "true"),
     ] {
         let with = |url: &str| {
-            let flags = [("lock.store.url", url), (name, value)].map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let flags =
+                [("lock.store.url", url), (name, value)].map(|(name, value)| (name.to_owned(), value.to_owned()));
             Settings::load(None, [], &flags)
         };
         assert!(with("postgres://h/db").unwrap().to_toml().contains(value), "{name}");

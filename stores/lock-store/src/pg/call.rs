@@ -119,11 +119,8 @@ impl Database {
             let sent = self.clock.mono();
             let answer = match verb {
                 Some(params) => {
-                    let mut all: Vec<Param<'_>> = vec![
-                        (&wait, Type::INT8),
-                        (&expected, Type::INT8),
-                        (&lineage, Type::TEXT),
-                    ];
+                    let mut all: Vec<Param<'_>> =
+                        vec![(&wait, Type::INT8), (&expected, Type::INT8), (&lineage, Type::TEXT)];
                     all.extend(params.iter().cloned());
                     timeout_at(deadline, connection.query_typed(sql, &all)).await
                 }
@@ -228,9 +225,7 @@ impl Database {
     /// Compares the store's id with the configured one. Answers the id.
     pub(super) async fn check_lineage(&self, within: Duration) -> Result<String, StoreError> {
         let sql = format!("SELECT {}.lock_check_lineage($1, $2)", self.schema);
-        let rows = self
-            .bounded(&sql, within, &[(&self.lineage(), Type::TEXT)])
-            .await?;
+        let rows = self.bounded(&sql, within, &[(&self.lineage(), Type::TEXT)]).await?;
         rows.first().map(|row| row.get(0)).ok_or_else(no_lineage)
     }
 

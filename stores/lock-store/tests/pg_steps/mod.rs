@@ -3,11 +3,11 @@
 
 pub mod load;
 
+use host_kit::Host;
 use lock_api::{
     AcquireOutcome, AcquireRequest, EventKind, EventQuery, FencingToken, LockEvent, LockKey, LockStore, OpenSession,
     Owner, ReleaseOutcome, ReleaseRequest, RequestId, SessionId, SessionRegistry, Ttl,
 };
-use host_kit::Host;
 use lock_store::{PgLockStore, PgLockStoreOptions};
 use std::time::{Duration, Instant};
 use tokio_postgres::{Client, NoTls};
@@ -165,4 +165,3 @@ pub fn one_holder_at_a_time(facts: &[LockEvent]) -> usize {
     }
     grants
 }
-
