@@ -143,7 +143,21 @@ async fn hand_over(
     two.acquire(key).await
 }
 
-/// Five hundred releases at one replica, each of them awaited at the other.
+/// Hands keys over, so many times each, all of them at once.
+async fn hand_over_all(one: &Replica, two: &Replica, keys: u32, times: u32) {
+    join_all((0..keys).map(|n| async move {
+        let key = LockKey::new(format!("handed over/{n}")).unwrap();
+        let mut held = two.acquire(&key).await;
+        for round in 0..times {
+            held = hand_over(one, two, &key, held, round % 2 == 0).await;
+        }
+        two.release(&key, held).await;
+    }))
+    .await;
+}
+
+/// Five hundred releases at one replica, each of them awaited at the other: of one key, so that each wait is the first that
+/// has to be heard about, and of ten keys at once.
 #[actix_rt::test]
 async fn no_wake_up_is_lost_between_replicas() {
     let place = Place::fresh().await;
@@ -151,11 +165,8 @@ async fn no_wake_up_is_lost_between_replicas() {
         Replica::start(&place.options).await,
         Replica::start(&place.options).await,
     );
-    let key = LockKey::new("handed over").unwrap();
-    let mut held = two.acquire(&key).await;
-    for round in 0..500 {
-        held = hand_over(&one, &two, &key, held, round % 2 == 0).await;
-    }
+    hand_over_all(&one, &two, 1, 50).await;
+    hand_over_all(&one, &two, 10, 45).await;
 }
 
 /// The same while the connections that listen are terminated: whoever listens again looks for what it has missed.
@@ -166,7 +177,6 @@ async fn no_wake_up_is_lost_where_the_listening_connections_break() {
         Replica::start(&place.options).await,
         Replica::start(&place.options).await,
     );
-    let key = LockKey::new("handed over").unwrap();
     let (admin, connection) = tokio_postgres::connect(&place.url, NoTls).await.unwrap();
     tokio::spawn(connection);
     let terminate = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
@@ -180,13 +190,11 @@ async fn no_wake_up_is_lost_where_the_listening_connections_break() {
         }
     };
     let work = async {
-        let mut held = two.acquire(&key).await;
-        for round in 0..500 {
-            held = hand_over(&one, &two, &key, held, round % 2 == 0).await;
-        }
+        hand_over_all(&one, &two, 1, 20).await;
+        hand_over_all(&one, &two, 20, 24).await;
         // However quick the rounds were: enough of them met a broken connection.
         while ended.get() < 10 {
-            held = hand_over(&one, &two, &key, held, true).await;
+            hand_over_all(&one, &two, 1, 2).await;
         }
     };
     tokio::select! {

@@ -183,7 +183,10 @@ async fn losers_of_a_held_key_do_not_wait_for_its_row() {
     // What only its row's lock can tell waits for it: the holder's own call, and a witness above the last token.
     let soon = Duration::from_millis(500);
     let own = store.acquire(vec![ask("a", "s1", "r1", LONG)], soon).await;
-    assert!(matches!(own, Err(StoreError::Unavailable { .. })), "{own:?}");
+    assert!(
+        matches!(own, Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. })),
+        "{own:?}"
+    );
     other.batch_execute("COMMIT").await.unwrap();
     let mut doubtful = ask("a", "s2", "r7", LONG);
     doubtful.witness = Some(FencingToken::from_store(grant.token.get() + 5).unwrap());
@@ -202,18 +205,27 @@ async fn starting_over_and_over_makes_no_lease_longer() {
     let watching = place.open().await;
     open(&watching, "s1", LONG).await;
     granted(&watching, "a", "s1", "r1", LONG).await;
+    let admin = place.client().await;
+    // Half of its time is over: its full TTL again would be five minutes more.
+    admin
+        .batch_execute("UPDATE lock_grant SET expires_at = expires_at - interval '5 minutes'")
+        .await
+        .unwrap();
     let ends = async || {
         let sql = "SELECT extract(epoch FROM expires_at)::float8 FROM lock_grant WHERE lock_key = 'a'";
-        place.client().await.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
+        admin.query_one(sql, &[]).await.unwrap().get::<_, f64>(0)
     };
     let before = ends().await;
     for _ in 0..10 {
         place.open().await.close();
     }
-    assert_eq!(ends().await, before, "with another lock server beside");
+    // On a busy machine a look at the clock comes late: then the time since the last one does not count, and no more.
+    assert!(ends().await < before + 60.0, "with another lock server beside");
     watching.close();
-    place.open().await.close();
-    assert_eq!(ends().await, before, "at once after the last one");
+    for _ in 0..10 {
+        place.open().await.close();
+    }
+    assert!(ends().await < before + 60.0, "one after the other");
 }
 
 /// The time in which no lock server watched the clock counts against no lease: it has left what it had left then, however

@@ -17,6 +17,8 @@ const WITHIN: Duration = Duration::from_secs(2);
 pub(super) async fn watch_clock(database: Weak<Database>, every: Duration) {
     let every_ms = i64::try_from(every.as_millis()).unwrap_or(i64::MAX);
     loop {
+        // Whoever opened the store has just looked.
+        tokio::time::sleep(every).await;
         let Some(database) = database.upgrade().filter(|database| !database.is_closed()) else {
             return;
         };
@@ -24,7 +26,5 @@ pub(super) async fn watch_clock(database: Weak<Database>, every: Duration) {
         if let Err(error) = database.verb("lock_watch", Effect::Writes, WITHIN, &params).await {
             tracing::debug!(event = "database_clock_not_watched", %error);
         }
-        drop(database);
-        tokio::time::sleep(every).await;
     }
 }

@@ -24,11 +24,14 @@ mod call;
 mod clock_watch;
 mod db_clock;
 mod error;
+mod facts;
 mod listen;
+mod locks;
 mod migrate;
 mod options;
 mod pooler;
 mod rows;
+mod sessions;
 mod store;
 
 pub use options::PgLockStoreOptions;
