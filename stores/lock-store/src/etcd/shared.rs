@@ -248,7 +248,7 @@ pub(super) fn deadline_in(within: Duration) -> Result<Instant, StoreError> {
 }
 
 /// Neighbours of a batch that fit into one transaction: at most `max`, each name at most once.
-pub(super) fn runs<'a, T>(batch: &'a [T], max: usize, name: impl Fn(&T) -> &str) -> Vec<&'a [T]> {
+pub(super) fn runs<T>(batch: &[T], max: usize, name: impl Fn(&T) -> &str) -> Vec<&[T]> {
     let mut runs = Vec::new();
     let (mut from, mut names) = (0, std::collections::HashSet::new());
     for (at, item) in batch.iter().enumerate() {
