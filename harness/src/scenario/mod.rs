@@ -243,12 +243,15 @@ impl<'a> Cx<'a> {
             currency: CURRENCY.to_owned(),
             opening_balance_minor,
         };
-        self.apis
-            .payments
-            .open_account(&body, &self.apis.trace())
-            .await
-            .map(drop)
-            .map_err(RunError::call(format!("opening account {account_id}")))
+        let what = format!("opening account {account_id}");
+        self.until_answered(&what, async || {
+            self.apis
+                .payments
+                .open_account(&body, &self.apis.trace())
+                .await
+                .map(drop)
+        })
+        .await
     }
 
     /// Asks for a payout under an id of the harness's own, so that faults can be planted for it beforehand.
@@ -266,12 +269,33 @@ impl<'a> Cx<'a> {
             creditor: creditor(number),
             reference: Some(format!("Synthetic payout {number}")),
         };
-        self.apis
-            .payments
-            .create_payout(payout_id, &body, &self.apis.trace())
-            .await
-            .map(drop)
-            .map_err(RunError::call(format!("asking for payout {payout_id}")))
+        let what = format!("asking for payout {payout_id}");
+        self.until_answered(&what, async || {
+            let asked = self
+                .apis
+                .payments
+                .create_payout(payout_id, &body, &self.apis.trace())
+                .await;
+            asked.map(drop)
+        })
+        .await
+    }
+
+    /// Makes an idempotent call until its answer is known: a store that is slow for a moment makes no run impossible.
+    async fn until_answered(
+        &self,
+        what: &str,
+        mut call: impl AsyncFnMut() -> Result<(), CallError>,
+    ) -> Result<(), RunError> {
+        eventually(self.host(), what, SETTLE_WITHIN, async || match call().await {
+            Ok(()) => Ok(Some(())),
+            Err(error) if error.problem().is_none_or(|problem| problem.retryable) => {
+                tracing::debug!(event = "asked_again", what, %error);
+                Ok(None)
+            }
+            Err(error) => Err(RunError::call(what)(error)),
+        })
+        .await
     }
 
     /// The payout as it is now.

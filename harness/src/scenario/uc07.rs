@@ -69,6 +69,7 @@ const ETCD_WANTED_MS: u64 = 2_000;
 /// Both fences on, and a lock server that gives a call up soon enough to try another member.
 fn spec() -> StackSpec {
     StackSpec::quick()
+        .patient()
         .with("lock.session.ttl", TTL)
         .with("lock.grant.ttl", TTL)
         .with("lock.heartbeat.interval", "2s")

@@ -112,6 +112,10 @@ impl StackSpec {
             ("executor.poll.interval", "100ms"),
             ("executor.reconcile.interval", "200ms"),
             ("executor.ambiguous-sla", "3s"),
+            // A machine that compiles beside the run keeps a database waiting; no scenario wants a call given up for that.
+            ("lock.store.timeout", "4s"),
+            ("payment.store.timeout", "4s"),
+            ("rail.store.timeout", "4s"),
         ];
         Self {
             stores: Stores::default(),
