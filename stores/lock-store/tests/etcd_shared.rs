@@ -310,6 +310,38 @@ async fn a_fact_wakes_who_waits_on_another_server() {
     }
 }
 
+/// Found by reading: what this server has seen minted was compared with a snapshot that was read before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_does_not_doubt_itself() {
+    let place = Place::fresh().await;
+    let store = place.open().await;
+    open(&store, "s1", LONG).await;
+    let end = Instant::now() + Duration::from_secs(4);
+    let busy = (0..8).map(|n| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            let mut round = 0;
+            while Instant::now() < end {
+                round += 1;
+                let at = format!("k{n}");
+                let token = granted(&store, &at, "s1", &format!("r{round}"), LONG).await;
+                release(&store, &at, "s1", token).await;
+            }
+        })
+    });
+    let looks = (0..4).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move {
+            while Instant::now() < end {
+                assert_eq!(store.health(WITHIN).await.unwrap().problem, None);
+            }
+        })
+    });
+    for task in busy.chain(looks).collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+}
+
 /// L25, in proportion: sessions die together as their leases run out; the sweep is batched and acquires go on.
 #[tokio::test]
 async fn case_l25_many_leases_run_out_together() {

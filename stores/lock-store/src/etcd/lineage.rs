@@ -113,7 +113,7 @@ impl Shared {
             ));
         }
         let (last, next) = (snapshot.last_token(), snapshot.next_token());
-        let seen = self.observed(|observed| observed.last_token);
+        let seen = snapshot.seen_before;
         if last < seen {
             return new(format!("the last token minted is {last}, this server has seen {seen}"));
         }

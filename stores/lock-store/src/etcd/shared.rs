@@ -128,8 +128,10 @@ impl Shared {
 
     pub(super) async fn read(&self, wants: Wants<'_>, deadline: Instant) -> Result<Snapshot, CallError> {
         let before = self.revision.load(Ordering::SeqCst);
+        let seen_before = self.observed(|observed| observed.last_token);
         let answer = self.etcd.txn(&wants.txn(), Effect::Reads, deadline).await?;
-        let snapshot = Snapshot::of(&self.layout, &answer)?;
+        let mut snapshot = Snapshot::of(&self.layout, &answer)?;
+        snapshot.seen_before = seen_before;
         if snapshot.revision < before {
             // Reads see everything that was acknowledged: these data are older than what was read before.
             tracing::error!(event = "store_rewound", before, now = snapshot.revision);

@@ -39,6 +39,8 @@ pub(super) struct KeyRows {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) revision: i64,
+    /// The highest token that this process had seen minted before it read this.
+    pub(super) seen_before: u64,
     pub(super) cluster: u64,
     pub(super) head: Option<At<HeadRecord>>,
     pub(super) lineage: Option<At<LineageRecord>>,
