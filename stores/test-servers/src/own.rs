@@ -5,7 +5,7 @@
 //! it too.
 //! On failure: a panic that says what Docker said.
 
-use crate::{LABEL, PASSWORD, connect};
+use crate::{LABEL, PASSWORD, connect, in_ci};
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
@@ -119,7 +119,7 @@ impl OwnPostgres {
     pub fn start_unready(options: &OwnOptions) -> Self {
         let image = image().unwrap_or_else(|why| {
             assert!(
-                std::env::var("CI").is_err(),
+                !in_ci(),
                 "no server of this test's own: {why}; start Docker and run scripts/test-images"
             );
             eprintln!("\n*** SKIPPED: no server of this test's own: {why}; run scripts/test-images ***\n");
