@@ -15,6 +15,7 @@
 mod error_pages;
 mod extract;
 mod gateway;
+mod instant;
 mod logging;
 mod metrics;
 mod openapi;
@@ -28,6 +29,7 @@ pub use extract::{
     ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, OperatorName, Query, Token, Trace, path_value,
 };
 pub use gateway::{Apps, Drain, Gateway};
+pub use instant::rfc3339;
 pub use logging::{init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
 pub use peer::Peer;

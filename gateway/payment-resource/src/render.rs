@@ -1,7 +1,7 @@
 //! From the row's values to bodies and problems.
 
 use actix_web::HttpResponse;
-use gateway_kit::ApiError;
+use gateway_kit::{ApiError, rfc3339};
 use http_contract::payment::{
     AccountAnswer, Creditor, LedgerRow, PaymentAuditRow, PayoutAnswer, PayoutState, TransitionRow,
 };
@@ -11,19 +11,9 @@ use payment_store::{CreateOutcome, Refusal, StepOutcome, allowed_from};
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 /// How long a caller is told to stay away from something that is full.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// RFC 3339 in UTC. An instant that no calendar holds is shown as its number.
-pub(crate) fn rfc3339(at_ms: i64) -> String {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at_ms) * 1_000_000)
-        .ok()
-        .and_then(|at| at.format(&Rfc3339).ok())
-        .unwrap_or_else(|| at_ms.to_string())
-}
 
 pub(crate) const fn state(state: payment_store::PayoutState) -> PayoutState {
     match state {

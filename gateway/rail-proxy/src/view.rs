@@ -3,15 +3,9 @@
 use http_contract::rail::{ExceptionRow, HighWaterAnswer, Outcome, SubmissionRow, Verdict};
 use lock_api::UnixMillis;
 use rail_store as store;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-/// RFC 3339 in UTC. An instant that no calendar holds is shown as its number.
 pub(crate) fn rfc3339(at: UnixMillis) -> String {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1_000_000)
-        .ok()
-        .and_then(|at| at.format(&Rfc3339).ok())
-        .unwrap_or_else(|| at.0.to_string())
+    gateway_kit::rfc3339(at.0)
 }
 
 pub(crate) const fn outcome(outcome: store::Outcome) -> Outcome {

@@ -9,7 +9,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
+use time::format_description::BorrowedFormatItem;
+use time::macros::format_description;
 use tokio::time::Instant;
 
 /// One execution: money has moved.
@@ -179,5 +180,10 @@ impl Book {
 }
 
 fn rfc3339(at: OffsetDateTime) -> String {
-    at.format(&Rfc3339).unwrap_or_default()
+    /// Of one width, so that who compares the texts compares the instants.
+    const MILLISECONDS: &[BorrowedFormatItem<'_>] =
+        format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
+    at.to_offset(time::UtcOffset::UTC)
+        .format(MILLISECONDS)
+        .unwrap_or_default()
 }

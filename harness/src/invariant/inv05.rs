@@ -49,9 +49,8 @@ fn payment_rows(evidence: &Evidence, verdict: &mut Verdict) {
 
 fn rail_rows(evidence: &Evidence, verdict: &mut Verdict) {
     let mut highest: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut rows: Vec<_> = evidence.submissions.iter().collect();
-    rows.sort_by_key(|row| (&row.intent_at, &row.submission_id));
-    for row in rows {
+    // The rail proxy lists them in the order of their intents. Their instants are no order: two may share one.
+    for row in &evidence.submissions {
         let Some(token) = row.token else { continue };
         let mark = highest.entry(&row.account_id).or_default();
         verdict.demand(token > *mark, || {
@@ -142,6 +141,22 @@ mod tests {
         stale.token = Some(5);
         evidence.submissions.push(stale);
         assert!(Invariant::Inv05.check(&evidence).broken());
+    }
+
+    /// An intent of exactly 49 s stood behind one of 49.472 s when the instants were compared as texts.
+    #[test]
+    fn submissions_are_ordered_as_they_are_listed_not_by_the_text_of_their_instants() {
+        let mut evidence = sample::good();
+        let mut next = evidence.submissions[0].clone();
+        evidence.submissions[0].intent_at = "2026-11-29T20:24:49Z".to_owned();
+        next.submission_id = "S9".to_owned();
+        next.payout_id = "P9".to_owned();
+        next.intent_at = "2026-11-29T20:24:49.472Z".to_owned();
+        next.token = evidence.submissions[0].token.map(|token| token + 1);
+        evidence.submissions.insert(1, next);
+        evidence.high_water[0].highest_token += 1;
+        let verdict = Invariant::Inv05.check(&evidence);
+        assert!(!verdict.broken(), "{:?}", verdict.violations);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use super::{Cut, Out};
 use crate::currency::{decimal, exponent};
-use crate::render::rfc3339;
+use gateway_kit::rfc3339;
 use payment_store::LedgerRow;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 
 use super::{Cut, Out};
 use crate::currency::{decimal, exponent};
-use crate::render::rfc3339;
+use gateway_kit::rfc3339;
 use payment_store::{Account, LedgerRow};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

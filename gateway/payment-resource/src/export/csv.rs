@@ -2,7 +2,7 @@
 
 use super::{Cut, Out};
 use crate::currency::exponent;
-use crate::render::rfc3339;
+use gateway_kit::rfc3339;
 use payment_store::LedgerRow;
 use std::borrow::Cow;
 
