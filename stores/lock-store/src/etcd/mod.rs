@@ -24,6 +24,7 @@ mod plan;
 mod records;
 mod sessions;
 mod shared;
+mod showing;
 mod snapshot;
 mod store;
 
