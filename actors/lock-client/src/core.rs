@@ -129,6 +129,8 @@ pub(crate) struct Releasing {
     /// In boot time: past this the lease has expired anyway.
     pub until: Duration,
     pub failures: u32,
+    /// An attempt whose answer did not arrive may have given the lock back.
+    pub perhaps_done: bool,
     pub tell: Option<Tell<()>>,
 }
 

@@ -153,6 +153,7 @@ impl Core {
             session_id,
             until,
             failures: 0,
+            perhaps_done: false,
             tell: None,
         };
         self.releases.insert(id, releasing);
@@ -376,6 +377,7 @@ impl Receive<Release> for Core {
                 session_id: keeping.session_id,
                 until,
                 failures: 0,
+                perhaps_done: false,
                 tell,
             },
         );
@@ -402,9 +404,17 @@ impl Receive<ReleaseAnswered> for Core {
                 reason,
             })
         };
+        // A server that was killed with the answer may have given it back, and the key may be the next holder's by now.
+        let was_done = releasing.perhaps_done;
+        let perhaps_done = match &result {
+            Ok(_) | Err(CallFailure::NotSent(_)) => was_done,
+            Err(CallFailure::Ambiguous(_)) => true,
+            Err(CallFailure::Problem(problem)) => was_done || problem.status >= 500,
+        };
         let (answer, again) = match result {
             Ok(_) => (Ok(()), false),
             Err(failure) => match meaning(failure) {
+                Meaning::NotHolder if was_done => (Ok(()), false),
                 Meaning::NotHolder => (Err(lost(LostReason::Superseded)), false),
                 Meaning::SessionNotFound => (Err(lost(LostReason::SessionLost)), false),
                 Meaning::Invalid(detail) => (Err(LockError::Invalid { detail }), false),
@@ -412,6 +422,7 @@ impl Receive<ReleaseAnswered> for Core {
                 Meaning::HeldByOther(problem) => (Err(unavailable(problem.detail)), true),
             },
         };
+        releasing.perhaps_done = perhaps_done;
         let again = again && cx.clock().boot() < releasing.until;
         releasing.failures = releasing.failures.saturating_add(u32::from(answer.is_err()));
         let failures = releasing.failures;

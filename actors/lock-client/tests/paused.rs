@@ -483,6 +483,36 @@ fn case_l22_a_lost_answer_is_found_again_under_the_same_request() {
     });
 }
 
+/// A lock server was killed with the answer to a release; by the next attempt, at another one, somebody else held the key.
+/// What was asked for is done: the caller hears of no loss.
+#[test]
+fn a_release_whose_answer_was_lost_is_done_when_another_holds_the_key() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        let bench = Bench::start(&lab, options("w1"), 2, &lab.host(11)).await;
+        bench.client.ready().await.unwrap();
+        let held = bench.client.acquire(&key("k")).await.unwrap();
+        let ear = Ear::on(&held);
+        bench.links[0].trouble_times("release", Trouble::LoseAnswer, 1);
+        let other = lab.raw_session("other").await;
+        let wait = json!({ "session_id": other, "wait_ms": 20_000 });
+        let next = async { lab.raw_acquire(&key("k"), wait).await };
+        let (released, (status, _)) = tokio::join!(held.release(), next);
+        assert_eq!(status, 200, "the first attempt freed the key");
+        released.unwrap();
+        assert!(ear.heard().is_empty());
+        // Without such an attempt before it, the same answer is a loss.
+        let held = bench.client.acquire(&key("m")).await.unwrap();
+        let session = lab.session_of("w1").await;
+        assert_eq!(lab.raw_release(&key("m"), &session, held.token()).await.0, 200);
+        assert_eq!(lab.raw_acquire(&key("m"), json!({ "session_id": other })).await.0, 200);
+        match held.release().await {
+            Err(LockError::Lost(lost)) => assert_eq!(lost.reason, LostReason::Superseded),
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
 #[test]
 fn case_d03_two_tasks_of_one_process_exclude_each_other() {
     paused(|| async {
