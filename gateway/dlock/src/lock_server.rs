@@ -8,7 +8,7 @@ pub struct Args {
     /// The address to listen on; port 0 takes a free one. Setting `http.listen`.
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
-    /// The lock store: `sqlite:PATH`. Setting `lock.store.url`.
+    /// The lock store: `sqlite:PATH`, `postgres://…`, `etcd://host:port[,host:port…]`. Setting `lock.store.url`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use pg_kit::{Access, PasswordSource};
 /// as two other roles, which can change no table. Stores that are not named are left alone.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The lock store: `sqlite:PATH` or `postgres://…`.
+    /// The lock store: `sqlite:PATH`, `postgres://…` or `etcd://…`.
     #[arg(long, value_name = "URL")]
     lock_store: Option<String>,
     /// paydb: `sqlite:DIRECTORY`, with the files of the payment resource and of the rail proxy, or `postgres://OWNER@…`. The
