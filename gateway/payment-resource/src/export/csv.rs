@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(
             text,
             "entry_id,payout_id,account_id,amount_minor,currency,exponent,token,at,rail_reference\n\
-             1,'-P,A,-400,EUR,2,5,1970-01-01T00:00:00Z,\"'=cmd(),\"\"x\"\"\"\n"
+             1,'-P,A,-400,EUR,2,5,1970-01-01T00:00:00.000Z,\"'=cmd(),\"\"x\"\"\"\n"
         );
     }
 }
