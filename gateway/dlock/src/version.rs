@@ -19,7 +19,12 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> crate::Outcome {
-    let features: &[&str] = if cfg!(feature = "lab") { &["lab"] } else { &[] };
+    let compiled_in = [("etcd", cfg!(feature = "etcd")), ("lab", cfg!(feature = "lab"))];
+    let features: Vec<&str> = compiled_in
+        .iter()
+        .filter(|(_, is)| *is)
+        .map(|(name, _)| *name)
+        .collect();
     let version = serde_json::json!({ "version": TEXT, "commit": COMMIT, "features": features });
     crate::output::object(args.output.output, &version)?;
     Ok(crate::exit::OK)

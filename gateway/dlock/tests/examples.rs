@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Lab, binary, code, stderr, stdout, wait};
+use common::{Lab, binary, cargo, code, stderr, stdout, wait};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -94,7 +94,7 @@ fn the_quick_start_says_what_happens() {
 #[test]
 fn the_sdk_example_sends_each_invoice_under_its_token() {
     let lab = Lab::new();
-    let ran = Command::new(env!("CARGO"))
+    let ran = cargo()
         .args([
             "run",
             "--quiet",

@@ -1,6 +1,8 @@
 //! A build without the feature `lab` has no way to switch a fence off: the switch is not compiled in (C5.2, FR-29).
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -12,7 +14,7 @@ fn production() -> PathBuf {
         .parent()
         .unwrap()
         .join("production");
-    let built = Command::new(env!("CARGO"))
+    let built = common::cargo()
         .args([
             "build",
             "--quiet",

@@ -24,6 +24,25 @@ pub fn binary() -> std::path::PathBuf {
     assert_cmd::cargo::cargo_bin!("dlock").to_path_buf()
 }
 
+/// Cargo, as a shell would run it: what it told this test about its package makes build scripts run again, and with them
+/// half of everything would be compiled anew.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    let of_this_test = [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_",
+        "CARGO_PRIMARY_",
+    ];
+    for (name, _) in std::env::vars() {
+        if of_this_test.iter().any(|prefix| name.starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// The binary without anything of the caller's environment that could change its answers.
 pub fn dlock() -> Command {
     let mut command = Command::new(binary());
