@@ -5,7 +5,6 @@
 mod common;
 
 use common::{Process, code, dlock, stderr, until};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
