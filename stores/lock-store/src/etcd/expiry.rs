@@ -309,7 +309,7 @@ impl Shared {
                 if over {
                     observed.forget_session(id, revision);
                 } else {
-                    observed.lose_session(id, now);
+                    observed.lose_session(id, revision, now);
                 }
             });
             return Ok(EndedSome {

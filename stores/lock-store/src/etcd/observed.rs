@@ -169,8 +169,8 @@ impl Observed {
         if let Some(known) = self.sessions.get(id)
             && (known.record_rev, known.stamp_rev) >= (seen.record_rev, seen.stamp_rev)
         {
-            if seen.ended && !known.ended {
-                self.lose_session(id, now);
+            if seen.ended {
+                self.lose_session(id, seen.record_rev, now);
             }
             return self.sessions.get(id).cloned().unwrap_or(seen);
         }
@@ -212,9 +212,18 @@ impl Observed {
         }
     }
 
-    /// A session's lease is gone, or its end has begun.
-    pub(super) fn lose_session(&mut self, id: &str, now: Duration) {
-        if let Some(known) = self.sessions.get(id).filter(|known| !known.ended) {
+    /// A session's lease was gone, or its end had begun, at `rev`. One that was opened under the same id since lives on.
+    pub(super) fn lose_session(&mut self, id: &str, rev: i64, now: Duration) {
+        self.lose(id, now, |known| known.record_rev <= rev);
+    }
+
+    /// This lease is gone, and with it the session that has it.
+    pub(super) fn lose_lease(&mut self, id: &str, lease: i64, now: Duration) {
+        self.lose(id, now, |known| known.lease == lease);
+    }
+
+    fn lose(&mut self, id: &str, now: Duration, is_it: impl Fn(&SessionSeen) -> bool) {
+        if let Some(known) = self.sessions.get(id).filter(|known| !known.ended && is_it(known)) {
             let mut seen = known.clone();
             seen.ended = true;
             seen.deadline = now;
@@ -361,6 +370,35 @@ mod tests {
         assert_eq!(observed.see_grant("a", "t", (9, 0), S, S * 9).deadline, S * 10);
         assert_eq!(observed.due(S * 9).count(), 0);
         assert_eq!(observed.due(S * 10).count(), 1);
+    }
+
+    /// The watch told of a lease's end after another session had been opened under the same id: that one was taken for dead.
+    #[test]
+    fn late_news_of_an_ended_session_do_not_end_the_next_of_the_same_id() {
+        let opened = |rev| SessionSeen {
+            record_rev: rev,
+            stamp_rev: 0,
+            ttl: S,
+            stamped: false,
+            lease: rev,
+            lease_ttl: S,
+            ended: false,
+            deadline: S * 9,
+            alive_until: None,
+            heartbeat_at: None,
+        };
+        let mut observed = Observed::default();
+        observed.see_session("s", opened(5), S);
+        observed.see_session("s", opened(8), S);
+        observed.lose_session("s", 7, S);
+        observed.lose_lease("s", 5, S);
+        let old = SessionSeen {
+            ended: true,
+            ..opened(5)
+        };
+        assert!(!observed.see_session("s", old, S).ended);
+        observed.lose_session("s", 9, S);
+        assert!(observed.see_session("s", opened(8), S).ended);
     }
 
     #[test]

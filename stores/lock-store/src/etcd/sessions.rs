@@ -271,7 +271,7 @@ impl Shared {
         // The lease may have been extended, and a stamp was written.
         match kept.map_err(|error| after_a_part(error, true))? {
             Lease::Gone => {
-                self.observed(|observed| observed.lose_session(id, self.clock.mono()));
+                self.observed(|observed| observed.lose_lease(id, record.lease, self.clock.mono()));
                 Ok(Err(HeartbeatOutcome::SessionNotFound))
             }
             Lease::Alive => Ok(Ok(self.observed(|observed| {

@@ -128,7 +128,7 @@ impl Shared {
             (EventType::Delete, Place::Session(id)) => {
                 self.observed(|observed| observed.forget_session(id, rev));
             }
-            (EventType::Delete, Place::Pulse(id)) => self.observed(|observed| observed.lose_session(id, now)),
+            (EventType::Delete, Place::Pulse(id)) => self.observed(|observed| observed.lose_session(id, rev, now)),
             _ => {}
         }
         Ok(())
