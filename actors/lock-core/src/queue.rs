@@ -170,10 +170,11 @@ impl<C: Caller> Queue<C> {
 
     /// A caller comes.
     pub(crate) fn join(&mut self, mut entry: Entry<C>, now: Duration, out: &mut Vec<Action<C>>) {
-        if self.waiting.len() >= self.bound {
+        // A waiter that asks once more has left the line for a moment and keeps its place in it.
+        if self.waiting.len() + self.asking_again() >= self.bound {
             self.drop_gone(out);
         }
-        if self.waiting.len() >= self.bound {
+        if self.waiting.len() + self.asking_again() >= self.bound {
             return tell(entry, Err(Refusal::Overloaded("waiters of this key")), out);
         }
         entry.seq = self.next_seq;
@@ -554,14 +555,18 @@ impl<C: Caller> Queue<C> {
 
     /// How many wait.
     pub(crate) fn waiters(&self) -> u32 {
-        let asking = match &self.slot {
+        let waiting = self.waiting.iter().filter(|entry| entry.counted).count();
+        u32::try_from(waiting + self.asking_again()).unwrap_or(u32::MAX)
+    }
+
+    /// One while the attempt that is made is that of a caller who waits already.
+    fn asking_again(&self) -> usize {
+        match &self.slot {
             Slot::Empty => 0,
             Slot::Asking(attempt) | Slot::Doubtful(attempt, _) | Slot::GivingBack(attempt) => {
-                u32::from(attempt.entry.counted)
+                usize::from(attempt.entry.counted)
             }
-        };
-        let waiting = self.waiting.iter().filter(|entry| entry.counted).count();
-        asking + u32::try_from(waiting).unwrap_or(u32::MAX - 1)
+        }
     }
 
     /// For [`crate::lease`]'s observable state.

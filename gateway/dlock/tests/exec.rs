@@ -229,7 +229,8 @@ fn case_l01_the_whole_group_is_gone_before_another_can_have_the_key() {
     relay.cut();
     // The next holder looks for the old group at the very moment it has the lock.
     let look = format!(
-        "awk '$5 == {group} && $3 != \"Z\" {{ n++ }} END {{ print n + 0 }}' /proc/[0-9]*/stat 2>/dev/null; wc -c < {}",
+        // Through cat: a process that ends in this moment ends an awk that reads its file itself.
+        "cat /proc/[0-9]*/stat 2>/dev/null | awk '$5 == {group} && $3 != \"Z\" {{ n++ }} END {{ print n + 0 }}'; wc -c < {}",
         beat.display()
     );
     let next = lab
