@@ -466,3 +466,18 @@ fn who_waits_asks_again_when_news_begin_to_be_heard() {
     assert!(bench.seen.attempts.is_empty(), "once is enough");
     assert_eq!((bench.queue.waiters(), bench.told()), (1, vec![]));
 }
+
+/// While a waiter asked once more, a newcomer took its place, and the queue then held one more than it may.
+#[test]
+fn who_asks_again_keeps_its_place_in_a_full_queue() {
+    let mut bench = Bench::new();
+    bench.queue = Queue::new(1, SAFETY);
+    bench.join(1, "a", 10_000);
+    bench.answer(held_by(7));
+    bench.act(|queue, now, out| queue.hears(now, out));
+    assert_eq!(bench.seen.attempts.len(), 1, "it asks once more");
+    bench.join(2, "b", 10_000);
+    assert_eq!(bench.told(), [(2, "overloaded")]);
+    bench.answer(held_by(7));
+    assert_eq!((bench.queue.waiters(), bench.told()), (1, vec![]));
+}
