@@ -58,7 +58,7 @@ impl Args {
         let url = self.payment_store.as_deref()?;
         (url.starts_with("postgres://") || url.starts_with("postgresql://")).then(|| PaySchema {
             access: Access {
-                password: PasswordSource::Environment("PGPASSWORD".to_owned()),
+                password: PasswordSource::file_or_environment(None),
                 ..Access::at(url)
             },
             schema: self.schema.clone(),

@@ -67,11 +67,7 @@ struct Backend {
 /// The settings of the store on PostgreSQL.
 fn pg_options(settings: &Settings, url: &str, expected_lineage: Option<String>) -> PgLockStoreOptions {
     let access = Access {
-        password: settings.text("lock.store.password-file").map_or_else(
-            // As the database's own programs do it; a password in the URL wins where this is not set.
-            || PasswordSource::Environment("PGPASSWORD".to_owned()),
-            |path| PasswordSource::File(path.into()),
-        ),
+        password: PasswordSource::file_or_environment(settings.text("lock.store.password-file")),
         pool_max: usize::try_from(settings.integer("lock.store.pool-max")).unwrap_or(usize::MAX),
         connect_within: settings.duration("lock.store.connect-timeout"),
         ..Access::at(url)

@@ -82,11 +82,7 @@ fn paydb(settings: &Settings) -> Result<Paydb, RunError> {
             ),
         });
     }
-    let password = settings.text("payment.store.password-file").map_or_else(
-        // As the database's own programs do it; a password in the URL holds where this is not set.
-        || PasswordSource::Environment("PGPASSWORD".to_owned()),
-        |path| PasswordSource::File(PathBuf::from(path)),
-    );
+    let password = PasswordSource::file_or_environment(settings.text("payment.store.password-file"));
     let schema = settings.text("payment.store.schema").unwrap_or_default();
     pg_kit::check_name("schema", schema).map_err(|error| RunError::Setting {
         name: "payment.store.schema",

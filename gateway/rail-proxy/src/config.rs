@@ -131,11 +131,7 @@ pub(crate) fn paydb(settings: &Settings) -> Result<Paydb, RunError> {
             ),
         });
     }
-    let password = settings.text("rail.store.password-file").map_or_else(
-        // As the database's own programs do it; a password in the URL holds where this is not set.
-        || PasswordSource::Environment("PGPASSWORD".to_owned()),
-        |path| PasswordSource::File(PathBuf::from(path)),
-    );
+    let password = PasswordSource::file_or_environment(settings.text("rail.store.password-file"));
     Ok(Paydb::Postgres {
         access: Access {
             password,

@@ -3,16 +3,11 @@
 use crate::{PaySchema, roles};
 use host_kit::Host;
 use lock_api::StoreError;
-use pg_kit::{Connector, describe, unavailable};
+use pg_kit::{Connector, Migration, Migrations, unavailable};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
-
-struct Migration {
-    version: i32,
-    sql: &'static str,
-}
 
 /// In order, without gaps. What was released is never changed.
 const MIGRATIONS: &[Migration] = &[
@@ -72,62 +67,17 @@ pub async fn migrate(options: &PaySchema, host: &Host) -> Result<Migrated, Store
 }
 
 async fn run(client: &Client, options: &PaySchema, new_lineage: &str) -> Result<Migrated, StoreError> {
-    // Whatever fails is rolled back with the connection. Unavailable is right even for a lost commit: what may have been
-    // done is what the next run wants.
-    let failed = |error: Error| unavailable(format!("bringing paydb's schema up to date: {}", describe(&error)));
     let schema = &options.schema;
+    let migrations = Migrations {
+        what: "paydb's schema",
+        lock: "dlock paydb schema",
+        schema,
+        table: "pay_schema",
+        steps: MIGRATIONS,
+    };
+    let failed = |error: Error| migrations.failed(&error);
     roles::check(client, options).await?;
-    // The lock of migrations, for this transaction: programs that start at once take turns. What is asked afterwards sees
-    // what the one before did.
-    client
-        .batch_execute(&format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED;
-             SET LOCAL synchronous_commit = on;
-             SELECT pg_advisory_xact_lock(hashtext('dlock paydb schema'), hashtext('{schema}'))"
-        ))
-        .await
-        .map_err(failed)?;
-    let exists = client
-        .query_typed("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[(schema, Type::TEXT)])
-        .await
-        .map_err(failed)?;
-    if exists.is_empty() {
-        client
-            .batch_execute(&format!("CREATE SCHEMA \"{schema}\""))
-            .await
-            .map_err(failed)?;
-    }
-    client
-        .batch_execute(&format!(
-            "SET LOCAL search_path = \"{schema}\", pg_temp;
-             CREATE TABLE IF NOT EXISTS pay_schema (version int PRIMARY KEY, applied_at timestamptz NOT NULL)"
-        ))
-        .await
-        .map_err(failed)?;
-    let from: i32 = client
-        .query_typed("SELECT coalesce(max(version), 0) FROM pay_schema", &[])
-        .await
-        .map_err(failed)?
-        .first()
-        .map_or(0, |row| row.get(0));
-    if from > VERSION {
-        return Err(StoreError::Corrupt {
-            detail: format!("paydb's schema {schema} is of version {from}, this program knows up to {VERSION}"),
-        });
-    }
-    for migration in MIGRATIONS.iter().filter(|migration| migration.version > from) {
-        client
-            .batch_execute(&filled_in(migration.sql, options))
-            .await
-            .map_err(failed)?;
-        client
-            .batch_execute(&format!(
-                "INSERT INTO pay_schema VALUES ({}, clock_timestamp())",
-                migration.version
-            ))
-            .await
-            .map_err(failed)?;
-    }
+    let from = migrations.apply(client, |sql| filled_in(sql, options)).await?;
     if from == 0 {
         client
             .query_typed(

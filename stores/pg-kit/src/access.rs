@@ -15,6 +15,17 @@ pub enum PasswordSource {
     Environment(String),
 }
 
+impl PasswordSource {
+    /// A configured file; without one the environment's `PGPASSWORD`, as the database's own programs do it.
+    #[must_use]
+    pub fn file_or_environment(path: Option<&str>) -> Self {
+        path.map_or_else(
+            || Self::Environment("PGPASSWORD".to_owned()),
+            |path| Self::File(PathBuf::from(path)),
+        )
+    }
+}
+
 /// How a database is reached.
 #[derive(Clone)]
 pub struct Access {

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns: how a database is reached (URL, TLS, password), the pool, what becomes of a connection whose call was given up,
-//! what each SQLSTATE class means, and when a transaction that was written out statement by statement is believed.
+//! how a schema is brought up to date, what each SQLSTATE class means, and when a transaction that was written out statement by statement is believed.
 //! Does not own: any table; what a call says.
 //! On failure: [`Fate`] says whether a call was not done, may have been done, or is to be made again. A connection that is
 //! dropped in the middle of a call is closed and its statement cancelled, so that no answer meets the wrong question.
@@ -17,6 +17,7 @@
 mod access;
 mod connector;
 mod fate;
+mod migrate;
 mod pooled;
 mod schema;
 mod tls;
@@ -25,6 +26,7 @@ mod transaction;
 pub use access::{Access, PasswordSource};
 pub use connector::Connector;
 pub use fate::{Fate, describe, fate, fate_of_code};
+pub use migrate::{Migration, Migrations};
 pub use pooled::{Busy, Effect, Param, Pooled, ambiguous, left_until, lock_wait_ms, unavailable};
 pub use schema::{check_name, check_schema};
 pub use tls::Tls;
