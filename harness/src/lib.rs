@@ -15,6 +15,7 @@
 //! On failure: what could not be run is an error (exit 2), what ran and was wrong is a failed verdict (exit 1).
 
 pub mod bench;
+pub mod chaos;
 pub mod demo;
 pub mod evidence;
 pub mod history;

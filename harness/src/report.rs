@@ -4,6 +4,7 @@
 //! Does not own: producing them.
 //! On failure: plain data cannot fail.
 
+use crate::chaos::fault::FaultRecord;
 use crate::invariant::{Invariant, Verdict};
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::{Deserialize, Serialize};
@@ -66,6 +67,9 @@ pub struct ScenarioReport {
     /// What was measured and judges nothing: it depends on the machine.
     #[serde(default)]
     pub measured: Vec<Measured>,
+    /// The faults that were injected, in order.
+    #[serde(default)]
+    pub faults: Vec<FaultRecord>,
     /// The invariants.
     pub verdicts: Vec<Verdict>,
     /// How often a fence point turned a stale write away: payment, rail.
@@ -530,6 +534,7 @@ mod tests {
             steps: vec![],
             checks: vec![],
             measured: Vec::new(),
+            faults: Vec::new(),
             verdicts: check_all(&sample::good()),
             refusals: Refusals { payment: 1, rail: 1 },
             dir: String::new(),

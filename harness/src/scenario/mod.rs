@@ -402,6 +402,7 @@ impl<'a> Cx<'a> {
             steps: self.steps.into_inner(),
             checks: self.checks.into_inner(),
             measured: Vec::new(),
+            faults: Vec::new(),
             verdicts,
             refusals,
             dir: self.stack.dir().display().to_string(),

@@ -3,6 +3,7 @@
 use super::docker::Docker;
 use super::etcd::EtcdCluster;
 use super::postgres::Postgres;
+use crate::chaos::fault::StoreKind;
 use crate::stack::RunError;
 use crate::stack::processes::Lab;
 use pg_kit::{Access, Connector};
@@ -70,6 +71,10 @@ pub struct Backends {
     pub lock: LockBackend,
     /// Of the paydbs.
     pub pay: PayBackend,
+    /// The PostgreSQL that this run has started, to be hurt.
+    pub postgres: Option<Postgres>,
+    /// The etcd that this run has started, to be hurt.
+    pub etcd: Option<EtcdCluster>,
     lab: Lab,
     made: RefCell<Vec<Made>>,
 }
@@ -105,6 +110,8 @@ impl Backends {
         Self {
             lock: LockBackend::Embedded,
             pay: PayBackend::Embedded,
+            postgres: None,
+            etcd: None,
             lab: lab.clone(),
             made: RefCell::default(),
         }
@@ -116,6 +123,19 @@ impl Backends {
     /// # Errors
     /// When a name is unknown or a server cannot be started.
     pub async fn of(lab: &Lab, lock: Option<&str>, pay: Option<&str>) -> Result<Self, RunError> {
+        Self::with_members(lab, lock, pay, 1).await
+    }
+
+    /// As [`Self::of`], where an etcd that is started has this many members: faults of a cluster want three.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub async fn with_members(
+        lab: &Lab,
+        lock: Option<&str>,
+        pay: Option<&str>,
+        members: usize,
+    ) -> Result<Self, RunError> {
         let mut backends = Self::embedded(lab);
         let lock = named("--store", lock.unwrap_or("sqlite"))?;
         let pay = pay.map(|pay| named("--pay-store", pay)).transpose()?;
@@ -133,10 +153,12 @@ impl Backends {
         // One server serves both, as two databases would; the schemas keep them apart.
         let started = match &docker {
             Some(docker) if matches!(lock, Named::StartPg) || matches!(pay, Some(Named::StartPg)) => {
-                Some(Postgres::start(docker, lab.host()).await?.url())
+                Some(Postgres::start(docker, lab.host()).await?)
             }
             _ => None,
         };
+        backends.postgres.clone_from(&started);
+        let started = started.map(|server| server.url());
         let pg = |url: Option<String>| url.ok_or_else(|| RunError::Other("no PostgreSQL was started".to_owned()));
         backends.pay = match (&pay, &lock) {
             (Some(Named::Pg(url)), _) | (None, Named::Pg(url)) => PayBackend::Pg(url.clone()),
@@ -150,10 +172,23 @@ impl Backends {
             Named::StartPg => LockBackend::Pg(pg(started)?),
             Named::StartEtcd => {
                 let docker = docker.ok_or_else(|| RunError::Other("Docker is needed".to_owned()))?;
-                LockBackend::Etcd(EtcdCluster::start(&docker, lab.host(), 1).await?.url())
+                let cluster = EtcdCluster::start(&docker, lab.host(), members).await?;
+                let url = cluster.url();
+                backends.etcd = Some(cluster);
+                LockBackend::Etcd(url)
             }
         };
         Ok(backends)
+    }
+
+    /// What kind of store the lock store is.
+    #[must_use]
+    pub const fn kind(&self) -> StoreKind {
+        match self.lock {
+            LockBackend::Embedded => StoreKind::Sqlite,
+            LockBackend::Pg(_) => StoreKind::Pg,
+            LockBackend::Etcd(_) => StoreKind::Etcd,
+        }
     }
 
     /// In a word, for reports.

@@ -1,0 +1,57 @@
+//! The catalogue: every kind of fault the harness can inject.
+
+use super::fault::{Fault, Ground, Kind, StoreKind};
+use super::process;
+use crate::stack::RunError;
+
+/// How a fault of a kind is made: with its target chosen by the run's seed.
+pub type Make = fn(&Ground<'_>) -> Result<Box<dyn Fault>, RunError>;
+
+/// An entry.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What it is.
+    pub kind: Kind,
+    /// Makes one.
+    pub make: Make,
+}
+
+/// All of them, level by level.
+#[must_use]
+pub fn all() -> Vec<Entry> {
+    [process::ENTRIES].concat()
+}
+
+/// Those that can be injected with this store.
+#[must_use]
+pub fn available(store: StoreKind) -> Vec<Entry> {
+    let mut entries = all();
+    entries.retain(|entry| entry.kind.on.contains(&store));
+    entries
+}
+
+/// The entry of this name.
+#[must_use]
+pub fn named(name: &str) -> Option<Entry> {
+    all().into_iter().find(|entry| entry.kind.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own_that_begins_with_its_level() {
+        let entries = all();
+        let names: BTreeSet<_> = entries.iter().map(|entry| entry.kind.name).collect();
+        assert_eq!(names.len(), entries.len());
+        for Entry { kind, .. } in entries {
+            let level = serde_json::to_value(kind.level).unwrap();
+            let prefix = kind.name.split_once('.').unwrap().0;
+            assert_eq!(level.as_str(), Some(prefix), "{}", kind.name);
+            assert!(!kind.on.is_empty() && !kind.what.is_empty() && !kind.undo.is_empty());
+            assert_eq!(named(kind.name).unwrap().kind, kind);
+        }
+    }
+}

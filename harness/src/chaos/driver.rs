@@ -1,0 +1,42 @@
+//! The life of a fault: healthy before, injected, its effect seen, held, undone, healthy after.
+
+use super::catalogue::Entry;
+use super::fault::{FaultRecord, Ground};
+use crate::stack::RunError;
+use std::time::Duration;
+
+/// Runs one fault through its life and holds it for `hold` once its effect was seen. `began` is the run's start.
+///
+/// # Errors
+/// When the stack is not healthy before or after, when it cannot be injected, or when its effect never shows.
+pub async fn live(
+    ground: &Ground<'_>,
+    entry: &Entry,
+    hold: Duration,
+    began: Duration,
+) -> Result<FaultRecord, RunError> {
+    let clock = &ground.stack.host().clock;
+    let since = |from: Duration| u64::try_from(clock.mono().saturating_sub(from).as_millis()).unwrap_or(u64::MAX);
+    let named = |error: RunError| RunError::Other(format!("{}: {error}", entry.kind.name));
+    ground.healthy().await.map_err(named)?;
+    let fault = (entry.make)(ground).map_err(named)?;
+    let injected_ms = since(began);
+    fault.inject(ground).await.map_err(named)?;
+    // What was injected is taken back whatever was seen of it.
+    let observed = fault.observe(ground).await;
+    if observed.is_ok() {
+        clock.sleep(hold).await;
+    }
+    let (undone_ms, undoing) = (since(began), clock.mono());
+    fault.undo(ground).await.map_err(named)?;
+    let observed = observed.map_err(named)?;
+    ground.healthy().await.map_err(named)?;
+    Ok(FaultRecord {
+        kind: entry.kind.name.to_owned(),
+        target: fault.target(),
+        injected_ms,
+        observed,
+        undone_ms,
+        recovered_ms: since(undoing),
+    })
+}

@@ -1,0 +1,18 @@
+//! Chaos: the catalogue of faults, and what injects, observes and undoes them.
+//!
+//! ```text
+//! catalogue ── Kind: name, where it is available, how it is undone
+//!     │ drawn by a seed, or each in turn
+//!     ▼
+//! driver: healthy? ▶ inject ▶ observe its effect ▶ (hold) ▶ undo ▶ healthy? ──▶ FaultRecord
+//! ```
+//!
+//! Owns: every fault of every level, one file a level; the order of a fault's life; what is recorded of it.
+//! Does not own: the load that runs meanwhile, and the verdicts.
+//! On failure: a fault whose effect was never seen, or after which the stack did not become healthy, makes the run
+//! impossible or failed; it is never passed over.
+
+pub mod catalogue;
+pub mod driver;
+pub mod fault;
+pub mod process;
