@@ -253,6 +253,20 @@ impl Evidence {
             .sum()
     }
 
+    /// The payouts for which money left more than once, by the rail's own book, and how much left too often, in minor
+    /// units.
+    #[must_use]
+    pub fn paid_again(&self) -> (usize, i64) {
+        let again = self.rail_book.iter().filter(|entry| entry.executions.len() > 1);
+        again.fold((0, 0), |(payouts, lost), entry| {
+            let surplus = entry.executions.iter().skip(1);
+            (
+                payouts + 1,
+                lost + surplus.map(|execution| execution.amount_minor).sum::<i64>(),
+            )
+        })
+    }
+
     /// How many ledger legs this payout has.
     #[must_use]
     pub fn legs(&self, payout_id: &str) -> usize {

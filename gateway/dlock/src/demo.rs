@@ -56,7 +56,7 @@ async fn go(args: Args) -> crate::Outcome {
         setup,
         workdir,
         progress,
-    } = lab("demo", args.seed, &StoreArgs::default(), args.keep).await?;
+    } = lab("demo", args.seed, &StoreArgs::default(), 1, args.keep).await?;
     let report = harness::demo::run(&setup, &progress).await;
     progress.finish();
     let mut report = match report {
@@ -116,6 +116,7 @@ pub async fn lab(
     what: &str,
     seed: Option<u64>,
     stores: &StoreArgs,
+    etcd_members: usize,
     #[allow(clippy::option_option, reason = "as on the command line")] keep: Option<Option<PathBuf>>,
 ) -> Result<Lab, Failure> {
     let host = Host::system();
@@ -131,7 +132,7 @@ pub async fn lab(
         Rc::new(move |line| progress.tell(&format!("  {line}")))
     };
     let lab = Processes::of_this_binary(host).map_err(failed)?;
-    let backends = Backends::of(&lab, stores.store.as_deref(), stores.pay_store.as_deref())
+    let backends = Backends::with_members(&lab, stores.store.as_deref(), stores.pay_store.as_deref(), etcd_members)
         .await
         .map_err(failed)?;
     let setup = Setup {

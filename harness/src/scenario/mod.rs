@@ -5,6 +5,7 @@
 //! Does not own: how a stack is made or hurt; how the verdicts are reached.
 //! On failure: [`RunError`] when the run could not be made; a wrong outcome is a failed check or verdict in the report.
 
+pub mod random;
 pub mod uc01;
 pub mod uc02;
 pub mod uc03;
@@ -42,6 +43,8 @@ const HARNESS: &str = "harness";
 pub const CURRENCY: &str = "EUR";
 /// How long a payout may take to be settled once nothing is in its way. Generous: the machine may be busy.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(30);
+/// How long an idempotent call of the harness is made again until its answer is known: longer than any fault is held.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 
 /// The use cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -287,7 +290,7 @@ impl<'a> Cx<'a> {
         what: &str,
         mut call: impl AsyncFnMut() -> Result<(), CallError>,
     ) -> Result<(), RunError> {
-        eventually(self.host(), what, SETTLE_WITHIN, async || match call().await {
+        eventually(self.host(), what, ANSWERED_WITHIN, async || match call().await {
             Ok(()) => Ok(Some(())),
             Err(error) if error.problem().is_none_or(|problem| problem.retryable) => {
                 tracing::debug!(event = "asked_again", what, %error);

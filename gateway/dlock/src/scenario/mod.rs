@@ -1,0 +1,173 @@
+//! `dlock scenario UC-0x`, `random`, `faults`: a scenario on stacks of its own, judged and printed; the catalogue of faults.
+//!
+//! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
+
+mod random;
+
+use crate::demo::{CANNOT_RUN, FAILED, StoreArgs, interrupted, lab, write_json};
+use crate::exit::{self, Failure};
+use crate::output::{Format, OutputArgs};
+use harness::chaos::catalogue;
+use harness::chaos::fault::StoreKind;
+use harness::report::{CellReport, ScenarioReport, matrix_text, money};
+use harness::scenario::uc07::{self, Failover};
+use harness::scenario::{self, UseCase};
+use harness::stack::RunError;
+use std::path::PathBuf;
+
+/// Run a scenario against a dlock of child processes, and judge it.
+///
+/// Exit codes: 0 all held · 1 a check or verdict failed · 2 could not run.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// UC-01 to UC-08 (UC-03 is the matrix of both kill switches); `random`: random faults under load; `faults`: only
+    /// list the kinds of fault.
+    #[arg(value_name = "SCENARIO", value_parser = what)]
+    what: What,
+    /// Replays the choices of an earlier run.
+    #[arg(long)]
+    seed: Option<u64>,
+    #[command(flatten)]
+    stores: StoreArgs,
+    /// Keep data, logs, histories and evidence in DIR (a new directory beside you where nothing is said).
+    #[arg(long, value_name = "DIR", num_args = 0..=1)]
+    #[allow(
+        clippy::option_option,
+        reason = "not given, given without a directory, given with one"
+    )]
+    keep: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    output: OutputArgs,
+    #[command(flatten)]
+    random: random::RandomArgs,
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Case(UseCase),
+    Random,
+    Faults,
+}
+
+fn what(text: &str) -> Result<What, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "random" => Ok(What::Random),
+        "faults" => Ok(What::Faults),
+        text => UseCase::parse(text)
+            .map(What::Case)
+            .ok_or_else(|| "must be UC-01 to UC-08, random or faults".to_owned()),
+    }
+}
+
+/// What a scenario came to.
+struct Ran {
+    ok: bool,
+    text: String,
+    json: serde_json::Value,
+}
+
+impl Ran {
+    fn new(ok: bool, text: String, result: &impl serde::Serialize) -> Result<Self, RunError> {
+        let json = serde_json::to_value(result).map_err(|error| RunError::Other(error.to_string()))?;
+        Ok(Self { ok, text, json })
+    }
+
+    fn of(report: &ScenarioReport) -> Result<Self, RunError> {
+        Self::new(report.ok(), report.text(), report)
+    }
+}
+
+/// Runs it.
+pub fn run(args: Args) -> crate::Outcome {
+    crate::block_on(async move {
+        tokio::select! {
+            biased;
+            () = interrupted() => Err(Failure::new(CANNOT_RUN, "interrupted")),
+            outcome = go(args) => outcome,
+        }
+    })
+}
+
+async fn go(args: Args) -> crate::Outcome {
+    if args.what == What::Faults {
+        list(args.output.output);
+        return Ok(exit::OK);
+    }
+    let failed = |error: RunError| Failure::new(CANNOT_RUN, error.to_string());
+    let failover = match args.what {
+        What::Case(UseCase::Uc07) => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
+        _ => None,
+    };
+    // UC-07 hurts its servers, so it starts its own.
+    let stores = if failover.is_some() {
+        StoreArgs::default()
+    } else {
+        args.stores
+    };
+    // Faults of a cluster need one.
+    let members = if args.what == What::Random { 3 } else { 1 };
+    let lab = lab("scenario", args.seed, &stores, members, args.keep).await?;
+    let ran = match (args.what, failover) {
+        (What::Random, _) => random::run(&lab, &args.random).await,
+        (_, Some(failover)) => uc07::run(&lab.setup, failover)
+            .await
+            .and_then(|report| Ran::of(&report)),
+        (What::Case(UseCase::Uc03), _) => harness::demo::matrix(&lab.setup, &lab.progress)
+            .await
+            .and_then(|cells| {
+                let text = format!("{}{}", matrix_text(&cells), money(&cells));
+                Ran::new(cells.iter().all(CellReport::ok), text, &cells)
+            }),
+        (What::Case(case), _) => scenario::run(&lab.setup, case)
+            .await
+            .and_then(|report| Ran::of(&report)),
+        (What::Faults, _) => unreachable!("listed above"),
+    };
+    lab.progress.finish();
+    let Ran { ok, text, json } = ran.map_err(failed)?;
+    lab.setup.backends.clean_up().await;
+    write_json(&lab.workdir.path().join("scenario.json"), &json)?;
+    match args.output.output {
+        Format::Json => println!("{json:#}"),
+        Format::Table => println!("{text}"),
+    }
+    if let Some(path) = lab.workdir.end(!ok) {
+        eprintln!("kept in {}", path.display());
+    }
+    Ok(if ok { exit::OK } else { FAILED })
+}
+
+/// Prints the catalogue of faults.
+fn list(format: Format) {
+    let entries = catalogue::all();
+    let on = |stores: &[StoreKind]| stores.iter().map(|store| store.as_str()).collect::<Vec<_>>();
+    match format {
+        Format::Json => {
+            let kinds: Vec<_> = entries
+                .iter()
+                .map(|entry| {
+                    let kind = entry.kind;
+                    serde_json::json!({
+                        "kind": kind.name, "level": kind.level, "what": kind.what, "undone_by": kind.undo,
+                        "stores": on(kind.on),
+                    })
+                })
+                .collect();
+            println!("{:#}", serde_json::Value::from(kinds));
+        }
+        Format::Table => {
+            for entry in &entries {
+                let kind = entry.kind;
+                println!(
+                    "{}\n    {}; undone by: {} ({})",
+                    kind.name,
+                    kind.what,
+                    kind.undo,
+                    on(kind.on).join(", ")
+                );
+            }
+            println!("{} kinds", entries.len());
+        }
+    }
+}

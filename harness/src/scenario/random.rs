@@ -1,0 +1,380 @@
+//! Random faults under load: many workers, payouts on a schedule, faults drawn from the catalogue, a quiet period, the
+//! verdicts; then the same driver with the fences off, which must lose money or the run proves nothing.
+//!
+//! ```text
+//! load    ─payout─payout─payout─…──────────────────────────┐
+//! faults  ─healthy─fault─healthy─fault─…  (a shuffled bag) ─┤ quiet: all settled ─▶ verdicts
+//! workers ─stalls at steps of their own, some heedless──────┘
+//! ```
+//!
+//! A third of the workers is heedless: they do not look at their lock before a side effect, and each worker's whole
+//! process stalls past its lease at steps that the seed chooses. So it is the fences that are tried, not the workers'
+//! good manners.
+
+use super::{Cx, Setup};
+use crate::chaos::catalogue::{self, Entry};
+use crate::chaos::driver::{Lived, live};
+use crate::chaos::fault::{FaultRecord, Ground, StoreKind};
+use crate::model::Evidence;
+use crate::report::{Measured, ScenarioReport};
+use crate::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use host_kit::Random;
+use http_client::PayoutFilter;
+use http_contract::payment::PayoutState;
+use std::cell::Cell;
+use std::time::Duration;
+
+/// How long the payouts may take to be settled once the faults have ended.
+const QUIET_WITHIN: Duration = Duration::from_secs(300);
+/// The longest a fault is held after its effect was seen.
+const HOLD_AT_MOST: Duration = Duration::from_secs(4);
+/// The longest pause between two faults.
+const GAP_AT_MOST: Duration = Duration::from_secs(1);
+/// How long a worker stalls at a step: well past a lease of [`StackSpec::quick`].
+const STALL_MS: u64 = 3_000;
+/// A worker stalls at each of its steps within so many payouts.
+const STALL_WITHIN: u64 = 8;
+/// What every account begins with: more than all payouts together take.
+const OPENING_MINOR: i64 = 1_000_000_000;
+/// The steps at which workers stall.
+const STALLS: [&str; 3] = [
+    "executor.before_claim",
+    "executor.before_submit",
+    "executor.before_post",
+];
+
+/// What is asked of a random run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// How many workers.
+    pub workers: usize,
+    /// How many accounts the payouts are spread over; fewer make more contention.
+    pub accounts: usize,
+    /// How many payouts are asked for, at even distances.
+    pub payouts: u32,
+    /// How long faults are injected.
+    pub lasting: Duration,
+    /// Goes on past [`Self::lasting`] until every kind of the run was injected once.
+    pub every_kind: bool,
+    /// Only these kinds; all that are available where it is empty.
+    pub kinds: Vec<String>,
+    /// Both fences on.
+    pub fenced: bool,
+}
+
+impl Plan {
+    /// The negative control to this run: the same driver with the fences off, and no fault but paused workers.
+    #[must_use]
+    pub fn control(&self) -> Self {
+        Self {
+            workers: self.workers.min(6),
+            accounts: self.accounts.min(6),
+            payouts: self.payouts.clamp(24, 60),
+            lasting: self.lasting.min(Duration::from_secs(30)),
+            every_kind: false,
+            kinds: vec!["process.worker_pause".to_owned()],
+            fenced: false,
+        }
+    }
+
+    /// The kinds of this run.
+    ///
+    /// # Errors
+    /// When a kind is unknown or cannot be injected with this store.
+    pub fn entries(&self, store: StoreKind) -> Result<Vec<Entry>, RunError> {
+        if self.kinds.is_empty() {
+            return Ok(catalogue::available(store));
+        }
+        self.kinds
+            .iter()
+            .map(|name| {
+                let entry = catalogue::named(name).ok_or_else(|| {
+                    RunError::Other(format!("--fault {name}: no such kind; see dlock scenario faults"))
+                })?;
+                if entry.kind.on.contains(&store) {
+                    Ok(entry)
+                } else {
+                    let store = store.as_str();
+                    Err(RunError::Other(format!("--fault {name}: not available on {store}")))
+                }
+            })
+            .collect()
+    }
+}
+
+/// The stack of such a run.
+#[must_use]
+pub fn spec(plan: &Plan) -> StackSpec {
+    StackSpec::quick()
+        .with("rail.read-timeout", "1500ms")
+        .with("executor.rail-timeout", "3s")
+        .with("rail.visibility-horizon", "2s")
+        // Nothing is to be left to a human: whatever is ambiguous has to be resolved in the quiet period.
+        .with("executor.ambiguous-sla", "1h")
+        .with("lock.store.timeout", "2s")
+        .with("payment.store.timeout", "2s")
+        .with("rail.store.timeout", "2s")
+        .fencing(plan.fenced, plan.fenced)
+}
+
+/// What became of a run, and what it left.
+#[derive(Debug)]
+pub struct Ran {
+    /// The report.
+    pub report: ScenarioReport,
+    /// Everything the verdicts read.
+    pub evidence: Evidence,
+}
+
+/// Runs it on a stack of its own.
+///
+/// # Errors
+/// When it cannot be run: a kind is unknown, a server does not start, an effect never shows.
+pub async fn run(setup: &Setup, plan: &Plan) -> Result<Ran, RunError> {
+    let store = setup.backends.kind();
+    let entries = plan.entries(store)?;
+    let name = if plan.fenced { "random" } else { "random-control" };
+    setup
+        .run(name, spec(plan), async |cx| {
+            run_on(cx, setup, plan, &entries, store).await
+        })
+        .await
+}
+
+async fn run_on(cx: Cx<'_>, setup: &Setup, plan: &Plan, entries: &[Entry], store: StoreKind) -> Result<Ran, RunError> {
+    for n in 0..plan.accounts {
+        cx.account(&account(n), OPENING_MINOR).await?;
+    }
+    for n in 0..plan.workers {
+        cx.stack.worker(worker(n, plan, &cx.random)).await?;
+    }
+    cx.step(format!(
+        "{} workers, {} accounts, {} payouts over {:?}, {} kinds of fault on {}",
+        plan.workers,
+        plan.accounts,
+        plan.payouts,
+        plan.lasting,
+        entries.len(),
+        store.as_str()
+    ));
+    let ground = Ground {
+        stack: cx.stack,
+        apis: &cx.apis,
+        backends: &setup.backends,
+        store,
+        // Draws of its own: what the load draws meanwhile must not change which faults come.
+        random: &Random::seeded(cx.seed ^ 0x0066_6175_6c74),
+    };
+    let loaded = Cell::new(false);
+    let (load, faults) =
+        futures_util::future::join(load(&cx, plan, &loaded), inject(&cx, &ground, plan, entries)).await;
+    load?;
+    let (faults, ill) = faults?;
+    settled(&cx).await?;
+    let title = if plan.fenced {
+        "random faults under load, both fences on"
+    } else {
+        "the same driver with both fences off"
+    };
+    let (mut report, evidence) = cx.finish("random", title).await?;
+    judge(&mut report, &evidence, plan, faults, ill);
+    Ok(Ran { report, evidence })
+}
+
+fn account(n: usize) -> String {
+    format!("account-{n:02}")
+}
+
+/// Worker number `n`, with the stalls that the seed gives it.
+fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
+    let stalls = STALLS.map(|point| format!("{point}=stall:{STALL_MS}@{}", 1 + random.below(STALL_WITHIN)));
+    let heedless = !plan.fenced || n % 3 == 0;
+    WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
+        .with("debug.fault-points", &stalls.join(","))
+        .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" })
+}
+
+/// Asks for the payouts at their times, whatever becomes of those before.
+async fn load(cx: &Cx<'_>, plan: &Plan, loaded: &Cell<bool>) -> Result<(), RunError> {
+    let clock = &cx.host().clock;
+    let began = clock.mono();
+    let every = plan.lasting / plan.payouts.max(1);
+    let mut asked = FuturesUnordered::new();
+    for n in 0..plan.payouts {
+        let due = began + every * n;
+        let account = account(usize::try_from(cx.random.below(plan.accounts as u64)).unwrap_or(0));
+        let amount = 100 + i64::try_from(cx.random.below(9_900)).unwrap_or(0);
+        asked.push(async move {
+            clock.sleep(due.saturating_sub(clock.mono())).await;
+            cx.payout(&format!("random-{n:05}"), &account, amount).await
+        });
+    }
+    while let Some(answered) = asked.next().await {
+        answered?;
+    }
+    loaded.set(true);
+    Ok(())
+}
+
+/// Injects faults from a shuffled bag until the time is up (and, where it is wanted, every kind was there). Answers what
+/// became of each, and what did not get well again.
+async fn inject(
+    cx: &Cx<'_>,
+    ground: &Ground<'_>,
+    plan: &Plan,
+    entries: &[Entry],
+) -> Result<(Vec<FaultRecord>, Option<String>), RunError> {
+    let clock = &cx.host().clock;
+    let end = clock.mono() + plan.lasting;
+    let (mut records, mut bag) = (Vec::new(), Vec::new());
+    loop {
+        let all_seen = records.len() >= entries.len();
+        if entries.is_empty() || (clock.mono() >= end && (all_seen || !plan.every_kind)) {
+            return Ok((records, None));
+        }
+        if bag.is_empty() {
+            bag = shuffled(entries, ground.random);
+        }
+        let Some(entry) = bag.pop() else { continue };
+        let hold = ground.random.up_to(HOLD_AT_MOST);
+        let Lived { record, ill } = live(ground, &entry, hold, cx.began).await?;
+        cx.step(format!(
+            "{} on {}: {}; healthy {} ms after its undoing",
+            record.kind, record.target, record.observed, record.recovered_ms
+        ));
+        records.push(record);
+        if ill.is_some() {
+            return Ok((records, ill));
+        }
+        clock.sleep(ground.random.up_to(GAP_AT_MOST)).await;
+    }
+}
+
+/// These entries in an order that the seed gives.
+fn shuffled(entries: &[Entry], random: &Random) -> Vec<Entry> {
+    let mut rest = entries.to_vec();
+    let mut bag = Vec::with_capacity(rest.len());
+    while !rest.is_empty() {
+        let at = usize::try_from(random.below(rest.len() as u64)).unwrap_or(0);
+        bag.push(rest.swap_remove(at));
+    }
+    bag
+}
+
+/// Awaits that every payout has come to its end. One that does not is INV-08's to judge.
+async fn settled(cx: &Cx<'_>) -> Result<(), RunError> {
+    let trace = cx.apis.trace();
+    cx.apis
+        .stub
+        .clear_faults(&trace)
+        .await
+        .map_err(RunError::call("ending the rail's faults"))?;
+    let open = Cell::new(0);
+    let quiet = eventually(cx.host(), "all payouts settled", QUIET_WITHIN, async || {
+        open.set(0);
+        for state in [PayoutState::Pending, PayoutState::Claimed, PayoutState::RailAmbiguous] {
+            let filter = PayoutFilter {
+                state: Some(state),
+                ..PayoutFilter::default()
+            };
+            let page = cx.apis.payments.payouts(&filter, 1000, None, &trace).await;
+            // A component that comes back from a fault may refuse once more.
+            let Ok(page) = page else { return Ok(None) };
+            let waits = page.items.iter().filter(|payout| payout.escalated_at.is_none()).count();
+            open.set(open.get() + waits);
+        }
+        Ok((open.get() == 0).then_some(()))
+    });
+    match quiet.await {
+        Ok(()) => cx.step("every payout has come to its end"),
+        Err(RunError::NeverCame { .. }) => cx.step(format!("{} payouts are not settled", open.get())),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Adds what this scenario expects to what every scenario is judged by.
+fn judge(report: &mut ScenarioReport, evidence: &Evidence, plan: &Plan, faults: Vec<FaultRecord>, ill: Option<String>) {
+    let settled = evidence
+        .payouts
+        .iter()
+        .filter(|payout| matches!(payout.state.as_str(), "POSTED" | "FAILED"))
+        .count();
+    report.compare("payouts settled", plan.payouts as usize, settled);
+    report.compare("after every fault the stack was healthy again", None, ill);
+    if plan.fenced {
+        let refused = (report.refusals.payment > 0, report.refusals.rail > 0);
+        report.compare(
+            "stale writes were refused at the payment resource, at the rail proxy",
+            (true, true),
+            refused,
+        );
+    }
+    if let Some(longest) = faults.iter().max_by_key(|fault| fault.recovered_ms) {
+        report.measured.push(Measured {
+            what: format!("longest recovery, after {}", longest.kind),
+            ms: longest.recovered_ms,
+            wanted_ms: None,
+        });
+    }
+    report.faults = faults;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(kinds: &[&str]) -> Plan {
+        Plan {
+            workers: 12,
+            accounts: 8,
+            payouts: 100,
+            lasting: Duration::from_secs(60),
+            every_kind: false,
+            kinds: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            fenced: true,
+        }
+    }
+
+    #[test]
+    fn the_bag_holds_every_kind_once_and_the_seed_gives_its_order() {
+        let entries = catalogue::available(StoreKind::Sqlite);
+        let names = |seed| -> Vec<&str> {
+            let bag = shuffled(&entries, &Random::seeded(seed));
+            bag.iter().map(|entry| entry.kind.name).collect()
+        };
+        let (mut first, again) = (names(1), names(1));
+        assert_eq!(first, again);
+        assert_ne!(first, names(2));
+        let mut all: Vec<&str> = entries.iter().map(|entry| entry.kind.name).collect();
+        first.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(first, all);
+    }
+
+    #[test]
+    fn a_kind_that_is_not_there_is_named() {
+        let error = plan(&["process.worker_pause", "x.y"])
+            .entries(StoreKind::Pg)
+            .unwrap_err();
+        assert!(error.to_string().contains("x.y"), "{error}");
+    }
+
+    #[test]
+    fn the_control_is_the_same_driver_without_fences_and_its_workers_are_all_heedless() {
+        let control = plan(&[]).control();
+        assert!(!control.fenced && !spec(&control).payment_fencing && !spec(&control).rail_fencing);
+        let random = Random::seeded(7);
+        for n in 0..control.workers {
+            assert_eq!(
+                worker(n, &control, &random).settings["executor.ignore-lock-lost"],
+                "true"
+            );
+        }
+        let heedful = worker(1, &plan(&[]), &random);
+        assert_eq!(heedful.settings["executor.ignore-lock-lost"], "false");
+        assert!(heedful.settings["debug.fault-points"].contains("executor.before_submit=stall:"));
+    }
+}
