@@ -7,7 +7,7 @@
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::progress::Progress;
-use harness::scenario::{Say, Setup};
+use harness::scenario::{Say, Setup, StackKind};
 use harness::servers::Backends;
 use harness::stack::processes::Lab as Processes;
 use harness::workdir::Workdir;
@@ -137,6 +137,7 @@ pub async fn lab(
         .map_err(failed)?;
     let setup = Setup {
         lab,
+        stack: StackKind::Processes,
         backends: Rc::new(backends),
         root: workdir.path().to_owned(),
         seed,

@@ -1,7 +1,8 @@
 //! The catalogue: every kind of fault the harness can inject.
 
-use super::fault::{Fault, Ground, Kind, StoreKind};
-use super::process;
+use super::fault::{Fault, Ground, Kind, Level, StoreKind};
+use super::{network, process};
+use crate::scenario::StackKind;
 use crate::stack::RunError;
 
 /// How a fault of a kind is made: with its target chosen by the run's seed.
@@ -19,14 +20,20 @@ pub struct Entry {
 /// All of them, level by level.
 #[must_use]
 pub fn all() -> Vec<Entry> {
-    [process::ENTRIES].concat()
+    [process::ENTRIES, network::ENTRIES].concat()
 }
 
-/// Those that can be injected with this store.
+/// Whether a kind can be injected with this store on such a stack.
 #[must_use]
-pub fn available(store: StoreKind) -> Vec<Entry> {
+pub fn is_available(kind: &Kind, store: StoreKind, stack: StackKind) -> bool {
+    kind.on.contains(&store) && (kind.level != Level::Network || stack == StackKind::Containers)
+}
+
+/// Those that can be injected with this store on such a stack.
+#[must_use]
+pub fn available(store: StoreKind, stack: StackKind) -> Vec<Entry> {
     let mut entries = all();
-    entries.retain(|entry| entry.kind.on.contains(&store));
+    entries.retain(|entry| is_available(&entry.kind, store, stack));
     entries
 }
 

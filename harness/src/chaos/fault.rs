@@ -24,6 +24,8 @@ pub enum Level {
     Actor,
     /// A connection between two components, by the fault proxy.
     Link,
+    /// The network between containers.
+    Network,
     /// The rail, by its own fault plan.
     Rail,
     /// `PostgreSQL`, lockdb or paydb.

@@ -15,4 +15,5 @@
 pub mod catalogue;
 pub mod driver;
 pub mod fault;
+pub mod network;
 pub mod process;

@@ -21,6 +21,7 @@ use crate::invariant::{Verdict, check_all};
 use crate::model::{Evidence, lock_key};
 use crate::report::{Check, Refusals, ScenarioReport, StepTaken};
 use crate::servers::Backends;
+use crate::stack::containers::ContainerStack;
 use crate::stack::processes::Lab;
 use crate::stack::{Hurt, NodeState, RunError, Stack, StackSpec, await_node, eventually};
 use host_kit::{Host, Random};
@@ -561,6 +562,16 @@ fn refusals(evidence: &Evidence) -> Refusals {
     refusals
 }
 
+/// What a stack is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StackKind {
+    /// Child processes on the loopback interface.
+    #[default]
+    Processes,
+    /// Containers on networks of their own.
+    Containers,
+}
+
 /// What a scenario runs with.
 #[derive(Clone)]
 pub struct Setup {
@@ -570,6 +581,8 @@ pub struct Setup {
     pub root: std::path::PathBuf,
     /// The choices of the run.
     pub seed: u64,
+    /// What its stacks are made of.
+    pub stack: StackKind,
     /// Where the stores of its stacks are.
     pub backends: Rc<Backends>,
     /// Where progress is told.
@@ -601,12 +614,15 @@ impl Setup {
             stores: self.backends.fresh().await?,
             ..spec
         };
-        let stack = self.lab.stack(&dir, spec, None).await?;
+        let stack: Box<dyn Stack> = match self.stack {
+            StackKind::Processes => Box::new(self.lab.stack(&dir, spec, None).await?),
+            StackKind::Containers => Box::new(ContainerStack::start(&self.lab, &self.backends, &dir, spec).await?),
+        };
         let named = {
             let (say, name) = (Rc::clone(&self.say), name.to_owned());
             Rc::new(move |text: &str| say(&format!("{name}: {text}")))
         };
-        let cx = Cx::new(&stack, self.seed, began, named)?;
+        let cx = Cx::new(stack.as_ref(), self.seed, began, named)?;
         cx.burn_a_token().await?;
         scenario(cx).await
         // The stack is killed here, not drained: whatever a verdict needed was collected over HTTP.

@@ -7,11 +7,11 @@
 //! workers ─stalls at steps of their own, some heedless──────┘
 //! ```
 //!
-//! A third of the workers is heedless: they do not look at their lock before a side effect, and each worker's whole
+//! Every other worker is heedless: they do not look at their lock before a side effect, and each worker's whole
 //! process stalls past its lease at steps that the seed chooses. So it is the fences that are tried, not the workers'
 //! good manners.
 
-use super::{Cx, Setup};
+use super::{Cx, Setup, StackKind};
 use crate::chaos::catalogue::{self, Entry};
 use crate::chaos::driver::{Lived, live};
 use crate::chaos::fault::{FaultRecord, Ground, StoreKind};
@@ -34,8 +34,10 @@ const HOLD_AT_MOST: Duration = Duration::from_secs(4);
 const GAP_AT_MOST: Duration = Duration::from_secs(1);
 /// How long a worker stalls at a step: well past a lease of [`StackSpec::quick`].
 const STALL_MS: u64 = 3_000;
-/// A worker stalls at each of its steps within so many payouts.
+/// A worker stalls at each of its steps within so many payouts; a heedless one sooner, so that a short run tries the
+/// fences too.
 const STALL_WITHIN: u64 = 8;
+const HEEDLESS_STALL_WITHIN: u64 = 2;
 /// What every account begins with: more than all payouts together take.
 const OPENING_MINOR: i64 = 1_000_000_000;
 /// The steps at which workers stall.
@@ -83,9 +85,9 @@ impl Plan {
     ///
     /// # Errors
     /// When a kind is unknown or cannot be injected with this store.
-    pub fn entries(&self, store: StoreKind) -> Result<Vec<Entry>, RunError> {
+    pub fn entries(&self, store: StoreKind, stack: StackKind) -> Result<Vec<Entry>, RunError> {
         if self.kinds.is_empty() {
-            return Ok(catalogue::available(store));
+            return Ok(catalogue::available(store, stack));
         }
         self.kinds
             .iter()
@@ -93,11 +95,13 @@ impl Plan {
                 let entry = catalogue::named(name).ok_or_else(|| {
                     RunError::Other(format!("--fault {name}: no such kind; see dlock scenario faults"))
                 })?;
-                if entry.kind.on.contains(&store) {
+                if catalogue::is_available(&entry.kind, store, stack) {
                     Ok(entry)
                 } else {
                     let store = store.as_str();
-                    Err(RunError::Other(format!("--fault {name}: not available on {store}")))
+                    Err(RunError::Other(format!(
+                        "--fault {name}: not available on {store} with such a stack"
+                    )))
                 }
             })
             .collect()
@@ -134,7 +138,7 @@ pub struct Ran {
 /// When it cannot be run: a kind is unknown, a server does not start, an effect never shows.
 pub async fn run(setup: &Setup, plan: &Plan) -> Result<Ran, RunError> {
     let store = setup.backends.kind();
-    let entries = plan.entries(store)?;
+    let entries = plan.entries(store, setup.stack)?;
     let name = if plan.fenced { "random" } else { "random-control" };
     setup
         .run(name, spec(plan), async |cx| {
@@ -189,8 +193,9 @@ fn account(n: usize) -> String {
 
 /// Worker number `n`, with the stalls that the seed gives it.
 fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
-    let stalls = STALLS.map(|point| format!("{point}=stall:{STALL_MS}@{}", 1 + random.below(STALL_WITHIN)));
-    let heedless = !plan.fenced || n % 3 == 0;
+    let heedless = !plan.fenced || n % 2 == 0;
+    let within = if heedless { HEEDLESS_STALL_WITHIN } else { STALL_WITHIN };
+    let stalls = STALLS.map(|point| format!("{point}=stall:{STALL_MS}@{}", 1 + random.below(within)));
     WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
         .with("debug.fault-points", &stalls.join(","))
         .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" })
@@ -340,7 +345,7 @@ mod tests {
 
     #[test]
     fn the_bag_holds_every_kind_once_and_the_seed_gives_its_order() {
-        let entries = catalogue::available(StoreKind::Sqlite);
+        let entries = catalogue::available(StoreKind::Sqlite, StackKind::Processes);
         let names = |seed| -> Vec<&str> {
             let bag = shuffled(&entries, &Random::seeded(seed));
             bag.iter().map(|entry| entry.kind.name).collect()
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn a_kind_that_is_not_there_is_named() {
         let error = plan(&["process.worker_pause", "x.y"])
-            .entries(StoreKind::Pg)
+            .entries(StoreKind::Pg, StackKind::Processes)
             .unwrap_err();
         assert!(error.to_string().contains("x.y"), "{error}");
     }

@@ -8,7 +8,7 @@ use crate::stack::RunError;
 use crate::stack::processes::Lab;
 use pg_kit::{Access, Connector};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::process::Command;
@@ -212,6 +212,26 @@ impl Backends {
             LockBackend::Pg(_) => "pg",
             LockBackend::Etcd(_) => "etcd",
         }
+    }
+
+    /// Where a store of this run is for a component in a container: the URL with the servers' names in their networks, and
+    /// those networks. What this run has not started keeps its URL.
+    #[must_use]
+    pub fn inside(&self, url: &str) -> (String, BTreeSet<String>) {
+        let servers = self
+            .postgres
+            .iter()
+            .map(|server| &server.container)
+            .chain(self.etcd.iter().flat_map(|cluster| &cluster.members));
+        let (mut url, mut networks) = (url.to_owned(), BTreeSet::new());
+        for server in servers {
+            let outside = format!("127.0.0.1:{}", server.host_port);
+            if url.contains(&outside) {
+                url = url.replace(&outside, &format!("{}:{}", server.full_name, server.port));
+                networks.insert(server.network.clone());
+            }
+        }
+        (url, networks)
     }
 
     /// New stores for one stack.

@@ -54,6 +54,13 @@ pub struct ContainerSpec {
     pub network: String,
     /// Other networks that it is in, and its name there.
     pub also_in: Vec<(String, String)>,
+    /// Directories and files of this machine that it sees: `from:to[:ro]`.
+    pub binds: Vec<String>,
+    /// The user it runs as; the image's where it is empty.
+    pub user: String,
+    /// A small init is its first process, which hands on signals and the exit code: what runs in it can then stop or kill
+    /// itself, which the first process of a container cannot.
+    pub init: bool,
 }
 
 fn engine(what: impl Into<String>) -> impl FnOnce(bollard::errors::Error) -> RunError {
@@ -151,11 +158,14 @@ impl Docker {
             hostname: Some(spec.name.clone()),
             cmd: (!spec.cmd.is_empty()).then(|| spec.cmd.clone()),
             env: Some(spec.env.clone()),
+            user: (!spec.user.is_empty()).then(|| spec.user.clone()),
             exposed_ports: Some(vec![port]),
             labels: Some(self.labels()),
             host_config: Some(HostConfig {
                 port_bindings: Some(bindings),
                 network_mode: Some(spec.network.clone()),
+                binds: (!spec.binds.is_empty()).then(|| spec.binds.clone()),
+                init: Some(spec.init),
                 tmpfs: Some(spec.tmpfs.iter().map(|dir| (dir.clone(), String::new())).collect()),
                 ..Default::default()
             }),
@@ -173,6 +183,9 @@ impl Docker {
             docker: self.clone(),
             id,
             name: spec.name.clone(),
+            full_name: own.clone(),
+            network: spec.network.clone(),
+            port: spec.port,
             host_port,
         };
         for (network, alias) in &spec.also_in {
@@ -199,6 +212,12 @@ pub struct Container {
     id: String,
     /// Its name within the run.
     pub name: String,
+    /// Its name for the engine, and for others in its network.
+    pub full_name: String,
+    /// The network on which its port is published.
+    pub network: String,
+    /// Its port, as others in its network reach it.
+    pub port: u16,
     /// Where its port is on the loopback interface.
     pub host_port: u16,
 }

@@ -8,6 +8,7 @@
 pub mod backends;
 pub mod docker;
 pub mod etcd;
+pub mod inspector;
 pub mod postgres;
 
 pub use backends::{Backends, LockBackend, PayBackend, Stores};

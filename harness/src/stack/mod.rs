@@ -1,10 +1,12 @@
 //! A stack: one whole dlock, running somewhere, that scenarios use and hurt.
 //!
 //! Owns: what a scenario may ask of any stack (start a worker, hurt a node, await its state, read what it left), so
-//! that the same scenario runs on child processes now, on containers and inside one simulated process later.
-//! Does not own: what a scenario does; how a kind of stack does it (`processes.rs`).
+//! that the same scenario runs on child processes and on containers, and inside one simulated process later.
+//! Does not own: what a scenario does; how a kind of stack does it (`processes.rs`,
+//! `containers.rs`).
 //! On failure: [`RunError`]: the run could not be made. That is never a verdict.
 
+pub mod containers;
 pub mod processes;
 mod reaper;
 
@@ -306,8 +308,73 @@ pub trait Stack {
     fn log(&self, node: &str) -> Result<Vec<serde_json::Value>, RunError>;
     /// The history files of its workers.
     fn history_files(&self) -> Vec<PathBuf>;
+    /// Its network, where nodes can be taken out of one.
+    fn network(&self) -> Option<&dyn Network> {
+        None
+    }
     /// Ends everything, politely first, and returns once it has ended.
     fn stop(&self) -> Step<'_, ()>;
+}
+
+/// A network that nodes of a stack can be taken out of.
+pub trait Network {
+    /// Takes a node out: nothing of the stack reaches it, nor it anything. The harness still does.
+    fn disconnect<'a>(&'a self, node: &'a str) -> Step<'a, ()>;
+    /// Puts it back.
+    fn connect<'a>(&'a self, node: &'a str) -> Step<'a, ()>;
+    /// Whether one node gets an answer from another over that network.
+    fn reaches<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, bool>;
+}
+
+/// The arguments of a worker that finds the components there.
+fn worker_arguments(links: &Links, spec: &WorkerSpec) -> Vec<String> {
+    [
+        ("--lock-server", links.lock_server.as_str()),
+        ("--payments", &links.payments),
+        ("--rail-proxy", &links.rail_proxy),
+        ("--owner", &spec.name),
+        ("--role", spec.role.as_str()),
+    ]
+    .into_iter()
+    .flat_map(|(flag, value)| [flag.to_owned(), value.to_owned()])
+    .collect()
+}
+
+/// The settings of a worker of such a stack, whose files are in `dir`.
+fn worker_settings(stack: &StackSpec, dir: &Path, spec: &WorkerSpec) -> BTreeMap<String, String> {
+    let mut settings = stack.settings.clone();
+    settings.extend(spec.settings.clone());
+    if spec.history {
+        let file = dir.join(format!("{}.history.jsonl", spec.name));
+        settings.insert("debug.history-file".to_owned(), file.display().to_string());
+    }
+    settings
+}
+
+/// A setting's name as an environment variable (C5.2).
+fn variable(setting: &str) -> String {
+    format!("DLOCK_{}", setting.to_uppercase().replace(['.', '-'], "_"))
+}
+
+/// The lines of a log that are JSON.
+fn parsed_log(text: &[u8]) -> Vec<serde_json::Value> {
+    text.split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect()
+}
+
+/// The history files in a directory.
+fn history_files_in(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(dir)
+        .map(|entries| {
+            entries
+                .filter_map(|entry| Some(entry.ok()?.path()))
+                .filter(|path| path.to_string_lossy().ends_with(".history.jsonl"))
+                .collect()
+        })
+        .unwrap_or_default();
+    files.sort();
+    files
 }
 
 /// How often a state is looked at while it is awaited.

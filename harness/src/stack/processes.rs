@@ -9,7 +9,7 @@
 use super::reaper::Reaper;
 use super::{
     Hurt, LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec, Step,
-    WorkerSpec, eventually,
+    WorkerSpec, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
 use crate::servers::backends::StoreAt;
 use actor_kit::TraceContext;
@@ -30,11 +30,11 @@ use std::time::Duration;
 
 /// How long a child may take from start to ready. NFR-10 asks for one second on a quiet machine; a busy one is given
 /// more, and what it took is recorded.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(20);
 /// How long a drained child may take to end before it is killed.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// The component that a worker is.
-const WORKER: &str = "payout-executor";
+pub(super) const WORKER: &str = "payout-executor";
 /// How long one probe may take: a child that is stopped while it is asked must not hold up the question whether it is.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
 /// How much of a log is shown with an error.
@@ -191,7 +191,7 @@ impl Node {
 }
 
 /// Whether `/proc` shows the process as stopped by a signal.
-fn stopped(pid: u32) -> bool {
+pub(super) fn stopped(pid: u32) -> bool {
     // The state follows the command's name, which stands in parentheses and may hold anything.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()
@@ -492,26 +492,10 @@ impl Stack for ProcessStack {
     fn worker(&self, spec: WorkerSpec) -> Step<'_, ()> {
         Box::pin(async move {
             let links = self.links();
-            let mut settings = self.spec.settings.clone();
-            settings.extend(spec.settings);
-            if spec.history {
-                let file = self.dir.join(format!("{}.history.jsonl", spec.name));
-                settings.insert("debug.history-file".to_owned(), file.display().to_string());
-            }
-            let args = [
-                ("--lock-server", links.lock_server.as_str()),
-                ("--payments", &links.payments),
-                ("--rail-proxy", &links.rail_proxy),
-                ("--owner", &spec.name),
-                ("--role", spec.role.as_str()),
-            ];
             let start = Start {
                 component: WORKER,
-                args: args
-                    .into_iter()
-                    .flat_map(|(flag, value)| [flag.to_owned(), value.to_owned()])
-                    .collect(),
-                settings,
+                args: worker_arguments(&links, &spec),
+                settings: worker_settings(&self.spec, &self.dir, &spec),
                 listen: spec.listen.unwrap_or_else(|| listen(None)),
             };
             self.start_or_fall(&spec.name, start).await.map(drop)
@@ -555,23 +539,11 @@ impl Stack for ProcessStack {
     fn log(&self, node: &str) -> Result<Vec<Value>, RunError> {
         let path = self.node(node, |found| found.log.clone())?;
         let text = std::fs::read(&path).map_err(RunError::io(format!("reading {}", path.display())))?;
-        Ok(text
-            .split(|byte| *byte == b'\n')
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect())
+        Ok(parsed_log(&text))
     }
 
     fn history_files(&self) -> Vec<PathBuf> {
-        let mut files: Vec<_> = std::fs::read_dir(&self.dir)
-            .map(|entries| {
-                entries
-                    .filter_map(|entry| Some(entry.ok()?.path()))
-                    .filter(|path| path.to_string_lossy().ends_with(".history.jsonl"))
-                    .collect()
-            })
-            .unwrap_or_default();
-        files.sort();
-        files
+        super::history_files_in(&self.dir)
     }
 
     fn stop(&self) -> Step<'_, ()> {
@@ -630,11 +602,6 @@ impl Drop for ProcessStack {
             self.lab.reaper.borrow_mut().forget(node.child.id());
         }
     }
-}
-
-/// A setting's name as an environment variable (C5.2).
-fn variable(setting: &str) -> String {
-    format!("DLOCK_{}", setting.to_uppercase().replace(['.', '-'], "_"))
 }
 
 /// The address in the `listening` line of a log, looked for from `offset`.

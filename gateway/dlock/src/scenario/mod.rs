@@ -11,7 +11,7 @@ use harness::chaos::catalogue;
 use harness::chaos::fault::StoreKind;
 use harness::report::{CellReport, ScenarioReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
-use harness::scenario::{self, UseCase};
+use harness::scenario::{self, StackKind, UseCase};
 use harness::stack::RunError;
 use std::path::PathBuf;
 
@@ -29,6 +29,10 @@ pub struct Args {
     seed: Option<u64>,
     #[command(flatten)]
     stores: StoreArgs,
+    /// What the system is made of: child processes on the loopback interface, or containers on networks of their own
+    /// around this very binary (Docker is needed).
+    #[arg(long, value_enum, default_value_t = StackArg::Processes)]
+    stack: StackArg,
     /// Keep data, logs, histories and evidence in DIR (a new directory beside you where nothing is said).
     #[arg(long, value_name = "DIR", num_args = 0..=1)]
     #[allow(
@@ -40,6 +44,13 @@ pub struct Args {
     output: OutputArgs,
     #[command(flatten)]
     random: random::RandomArgs,
+}
+
+/// What a stack is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum StackArg {
+    Processes,
+    Containers,
 }
 
 /// What is run.
@@ -58,6 +69,13 @@ fn what(text: &str) -> Result<What, String> {
             .map(What::Case)
             .ok_or_else(|| "must be UC-01 to UC-08, random or faults".to_owned()),
     }
+}
+
+/// How it is run.
+enum Runs {
+    Case(UseCase),
+    Failover(Failover),
+    Random,
 }
 
 /// What a scenario came to.
@@ -90,39 +108,49 @@ pub fn run(args: Args) -> crate::Outcome {
 }
 
 async fn go(args: Args) -> crate::Outcome {
-    if args.what == What::Faults {
-        list(args.output.output);
-        return Ok(exit::OK);
-    }
-    let failed = |error: RunError| Failure::new(CANNOT_RUN, error.to_string());
-    let failover = match args.what {
-        What::Case(UseCase::Uc07) => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
-        _ => None,
+    let runs = match args.what {
+        What::Faults => {
+            list(args.output.output);
+            return Ok(exit::OK);
+        }
+        What::Random => Runs::Random,
+        What::Case(UseCase::Uc07) if args.stack == StackArg::Containers => {
+            let message = "--stack containers: UC-07 runs on processes beside the servers that it starts";
+            return Err(Failure::new(CANNOT_RUN, message));
+        }
+        What::Case(UseCase::Uc07) => Runs::Failover(
+            Failover::of(args.stores.store.as_deref()).map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))?,
+        ),
+        What::Case(case) => Runs::Case(case),
     };
+    let failed = |error: RunError| Failure::new(CANNOT_RUN, error.to_string());
     // UC-07 hurts its servers, so it starts its own.
-    let stores = if failover.is_some() {
+    let stores = if matches!(runs, Runs::Failover(_)) {
         StoreArgs::default()
     } else {
         args.stores
     };
     // Faults of a cluster need one.
-    let members = if args.what == What::Random { 3 } else { 1 };
-    let lab = lab("scenario", args.seed, &stores, members, args.keep).await?;
-    let ran = match (args.what, failover) {
-        (What::Random, _) => random::run(&lab, &args.random).await,
-        (_, Some(failover)) => uc07::run(&lab.setup, failover)
+    let members = if matches!(runs, Runs::Random) { 3 } else { 1 };
+    let mut lab = lab("scenario", args.seed, &stores, members, args.keep).await?;
+    lab.setup.stack = match args.stack {
+        StackArg::Processes => StackKind::Processes,
+        StackArg::Containers => StackKind::Containers,
+    };
+    let ran = match runs {
+        Runs::Random => random::run(&lab, &args.random).await,
+        Runs::Failover(failover) => uc07::run(&lab.setup, failover)
             .await
             .and_then(|report| Ran::of(&report)),
-        (What::Case(UseCase::Uc03), _) => harness::demo::matrix(&lab.setup, &lab.progress)
+        Runs::Case(UseCase::Uc03) => harness::demo::matrix(&lab.setup, &lab.progress)
             .await
             .and_then(|cells| {
                 let text = format!("{}{}", matrix_text(&cells), money(&cells));
                 Ran::new(cells.iter().all(CellReport::ok), text, &cells)
             }),
-        (What::Case(case), _) => scenario::run(&lab.setup, case)
+        Runs::Case(case) => scenario::run(&lab.setup, case)
             .await
             .and_then(|report| Ran::of(&report)),
-        (What::Faults, _) => unreachable!("listed above"),
     };
     lab.progress.finish();
     let Ran { ok, text, json } = ran.map_err(failed)?;
