@@ -196,7 +196,9 @@ impl ContainerStack {
         cmd.push(format!("0.0.0.0:{PORT}"));
         cmd.extend(start.args);
         let mut also_in = vec![(self.inner.clone(), inside(name))];
-        also_in.extend(start.networks.into_iter().map(|network| (network, inside(name))));
+        // No name there that others use: who is cut off the inner network must not be found by way of the database's.
+        let client = format!("{}.client", name.to_ascii_lowercase());
+        also_in.extend(start.networks.into_iter().map(|network| (network, client.clone())));
         let dir = self.dir.display();
         let container = self
             .docker
