@@ -117,6 +117,20 @@ scenario-table: protoc images ## Run every use case on every backend and write d
 	$(CARGO) build --package dlock $(FEATURES)
 	scripts/scenario-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
+.PHONY: fault-table
+fault-table: protoc images ## Ten minutes of random faults on each backend, and docs/fault-table.md (40 minutes)
+	$(CARGO) build --package dlock $(FEATURES)
+	scripts/fault-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
+.PHONY: chaos
+chaos: protoc images ## Random faults on each backend and on containers, a fresh seed each (a quarter of an hour)
+	$(CARGO) build --package dlock $(FEATURES)
+	dlock="$${CARGO_TARGET_DIR:-target}/debug/dlock"
+	for on in sqlite pg etcd; do
+		"$$dlock" scenario random --every-kind --for 3m --store "$$on"
+	done
+	"$$dlock" scenario random --every-kind --for 1m --store pg --stack containers
+
 .PHONY: fix
 fix: ## Format and apply what clippy can
 	$(CARGO) fmt --all

@@ -6,6 +6,8 @@
     reason = "tests run outside any runtime and wait for real processes"
 )]
 
+pub mod scenario;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
