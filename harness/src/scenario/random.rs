@@ -32,8 +32,8 @@ const QUIET_WITHIN: Duration = Duration::from_secs(300);
 const HOLD_AT_MOST: Duration = Duration::from_secs(4);
 /// The longest pause between two faults.
 const GAP_AT_MOST: Duration = Duration::from_secs(1);
-/// How long a worker stalls at a step: well past a lease of [`StackSpec::quick`].
-const STALL_MS: u64 = 3_000;
+/// How long a worker stalls at a step: well past its lease.
+const STALL_MS: u64 = 4_500;
 /// A worker stalls at each of its steps within so many payouts; a heedless one sooner, so that a short run tries the
 /// fences too.
 const STALL_WITHIN: u64 = 8;
@@ -112,6 +112,10 @@ impl Plan {
 #[must_use]
 pub fn spec(plan: &Plan) -> StackSpec {
     StackSpec::quick()
+        // A machine that is busy with a dozen workers answers late; that alone should cost nobody its lease.
+        .with("lock.session.ttl", "2500ms")
+        .with("lock.grant.ttl", "2500ms")
+        .with("lock.heartbeat.interval", "500ms")
         .with("rail.read-timeout", "1500ms")
         .with("executor.rail-timeout", "3s")
         .with("rail.visibility-horizon", "2s")
