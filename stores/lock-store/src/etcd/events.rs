@@ -14,6 +14,8 @@ use tokio::time::Instant;
 
 /// What is read at once.
 const PAGE: usize = 1000;
+/// How long a look at the head may take that nobody asked for.
+const LOOK_WITHIN: Duration = Duration::from_secs(2);
 
 impl Shared {
     pub(super) async fn events(&self, query: &EventQuery, deadline: Instant) -> Result<Vec<LockEvent>, CallError> {
@@ -74,8 +76,7 @@ impl Shared {
             }
             let pause = self.options.poll_every.min(left);
             if tokio::time::timeout(pause, heard.changed()).await.is_err() && pause < left {
-                self.look(until.min(Instant::now() + self.options.access.read_within))
-                    .await;
+                self.look(until.min(Instant::now() + LOOK_WITHIN)).await;
             }
         }
     }

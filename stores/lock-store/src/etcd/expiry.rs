@@ -1,6 +1,5 @@
 //! Ending what is due, and forgetting what has long been free.
 
-use super::call::Effect;
 use super::error::CallError;
 use super::layout::{Place, after_prefix, just_after};
 use super::observed::Due;
@@ -160,7 +159,7 @@ impl Shared {
                         actor: Some(LEASE_CLOCK),
                         ..Fact::default()
                     },
-                )?;
+                );
                 ended.push(ExpiredGrant {
                     key: sane(LockKey::new(*key))?,
                     token: token(last)?,
@@ -268,7 +267,7 @@ impl Shared {
                         actor: Some(&ending.actor),
                         ..Fact::default()
                     },
-                )?;
+                );
                 freed.push(ExpiredGrant {
                     key: sane(LockKey::new(key.as_str()))?,
                     token: token(last)?,
@@ -292,7 +291,7 @@ impl Shared {
                         actor: Some(&ending.actor),
                         ..Fact::default()
                     },
-                )?;
+                );
             } else if record.value.ending.is_none() {
                 let mut begun = record.value.clone();
                 begun.ending = Some(ending);
@@ -372,11 +371,10 @@ impl Shared {
                 )
             })
             .collect();
-        let answer = self
-            .etcd
-            .txn(&Txn::new().and_then(each), Effect::Writes, deadline)
-            .await?;
-        Ok(answer
+        // Where it was put to two members the one that came second finds nothing left: fewer are counted, none twice.
+        let answered = self.etcd.commit(&Txn::new().and_then(each), deadline).await?;
+        Ok(answered
+            .answer
             .op_responses()
             .iter()
             .filter(|response| matches!(response, TxnOpResponse::Txn(one) if one.succeeded()))

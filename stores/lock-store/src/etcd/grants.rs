@@ -96,7 +96,7 @@ impl Shared {
                 Witnessed::Plausible => {}
                 Witnessed::Doubt(doubt) => return Ok(Err(doubt)),
                 Witnessed::Refused { highest_believed } => {
-                    refuse_witness(plan, session, owner, request.witness.map(lock_api::FencingToken::get))?;
+                    refuse_witness(plan, session, owner, request.witness.map(lock_api::FencingToken::get));
                     decided.push(Decided::Answer(AcquireOutcome::WitnessRefused { highest_believed }));
                     continue;
                 }
@@ -133,7 +133,7 @@ impl Shared {
                         actor: Some(LEASE_CLOCK),
                         ..Fact::default()
                     },
-                )?;
+                );
             }
             let holder = HolderRecord {
                 session: session.to_owned(),
@@ -371,7 +371,7 @@ impl Shared {
                                 actor: Some(actor),
                                 ..Fact::default()
                             },
-                        )?;
+                        );
                         freed.push(key);
                         if ended {
                             ReleaseOutcome::AlreadyFree
@@ -437,7 +437,7 @@ impl Shared {
                     reason: Some(&request.reason),
                     ..Fact::default()
                 },
-            )?;
+            );
             if let Some(revision) = self.commit(plan, deadline).await? {
                 let value = minted(revision, snapshot.offset());
                 self.observed(|observed| {
@@ -454,12 +454,7 @@ impl Shared {
 }
 
 /// Records a witness that is not believed.
-pub(super) fn refuse_witness(
-    plan: &mut Plan<'_>,
-    session: &str,
-    owner: &str,
-    witness: Option<u64>,
-) -> Result<(), StoreError> {
+pub(super) fn refuse_witness(plan: &mut Plan<'_>, session: &str, owner: &str, witness: Option<u64>) {
     plan.fact(
         EventKind::WitnessRefused,
         &Fact {
@@ -468,5 +463,5 @@ pub(super) fn refuse_witness(
             actor: Some(owner),
             ..Fact::default()
         },
-    )
+    );
 }

@@ -157,7 +157,7 @@ impl Shared {
                 reason: Some(&doubt.detail),
                 ..Fact::default()
             },
-        )?;
+        );
         if self.commit(plan, deadline).await?.is_some() {
             tracing::error!(
                 event = "token_regression",
@@ -321,7 +321,7 @@ impl Shared {
                     reason: Some(reason),
                     ..Fact::default()
                 },
-            )?;
+            );
             if self.commit(plan, deadline).await.map_err(StoreError::from)?.is_none() {
                 continue;
             }

@@ -3,8 +3,8 @@
 //! Owns: what a grant is under one prefix of an etcd cluster, one etcd lease per session, tokens from
 //! the revision of the granting transaction, expiry by observation of revisions, the facts and their order.
 //! Does not own: the cluster, its quota and compaction, its backups.
-//! On failure: no grant. A write whose answer did not arrive is unknown; a connection that could not be made was never
-//! used, and the next endpoint is asked.
+//! On failure: no grant. A call that one member does not answer in time is put to another as well. A write that none of
+//! them answered is unknown.
 //!
 //! Every verb that writes reads what it needs at one revision, decides, and commits one transaction that compares what the
 //! decision rests on; where somebody else was quicker it reads again. The head, a counter that every fact moves, is the
@@ -18,6 +18,7 @@ mod grants;
 mod layout;
 mod lineage;
 mod listing;
+mod members;
 mod observed;
 mod options;
 mod plan;

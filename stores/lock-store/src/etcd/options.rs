@@ -35,8 +35,9 @@ pub struct EtcdAccess {
     pub server_name: Option<String>,
     /// How long making a connection may take.
     pub connect_within: Duration,
-    /// How long a read waits for one member before another is asked.
-    pub read_within: Duration,
+    /// How long a call waits for one member before another is asked as well; a quarter of the call's own time where that is
+    /// less.
+    pub patience: Duration,
 }
 
 /// How to open a lock store on etcd.
@@ -77,7 +78,7 @@ impl EtcdLockStoreOptions {
                 key_file: None,
                 server_name: None,
                 connect_within: Duration::from_secs(2),
-                read_within: Duration::from_secs(2),
+                patience: Duration::from_millis(200),
             },
             prefix: "dlock".to_owned(),
             expected_lineage: None,

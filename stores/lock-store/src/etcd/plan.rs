@@ -40,8 +40,31 @@ pub(super) struct Plan<'a> {
     wall_ms: i64,
     compares: BTreeMap<Vec<u8>, i64>,
     ops: Vec<TxnOp>,
-    facts: u64,
+    facts: Vec<EventRecord>,
     mints: bool,
+}
+
+/// A transaction, and what tells whether it was made.
+pub(super) struct Finished {
+    /// Where it is not made it reads the head, and the place of its first fact.
+    pub(super) txn: Txn,
+    /// The highest seq after it.
+    pub(super) last_seq: u64,
+    /// None where it records no fact.
+    pub(super) mark: Option<Mark>,
+}
+
+/// What a transaction that records facts leaves behind: no other one writes a fact of the same number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    /// Its first fact's number.
+    pub(super) seq: u64,
+    /// What its first fact says about who recorded it.
+    pub(super) by: String,
+    /// The revision of the head that it compares.
+    pub(super) head_rev: i64,
+    /// The head that it compares, so that it keeps what it says under a later revision.
+    pub(super) head: HeadRecord,
 }
 
 impl<'a> Plan<'a> {
@@ -60,7 +83,7 @@ impl<'a> Plan<'a> {
             wall_ms,
             compares: BTreeMap::new(),
             ops: Vec::new(),
-            facts: 0,
+            facts: Vec::new(),
             mints: false,
         }
     }
@@ -88,8 +111,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Records a fact.
-    pub(super) fn fact(&mut self, kind: EventKind, fact: &Fact<'_>) -> Result<(), StoreError> {
-        let record = EventRecord {
+    pub(super) fn fact(&mut self, kind: EventKind, fact: &Fact<'_>) {
+        self.facts.push(EventRecord {
             at: self.wall_ms,
             kind: kind.as_str().to_owned(),
             key: fact.key.map(str::to_owned),
@@ -98,11 +121,8 @@ impl<'a> Plan<'a> {
             minted: fact.minted.then_some(self.offset),
             actor: fact.actor.map(str::to_owned),
             reason: fact.reason.map(str::to_owned),
-        };
-        let seq = self.head.next + self.facts;
-        self.put(self.layout.event(seq), text(&record)?);
-        self.facts += 1;
-        Ok(())
+            by: None,
+        });
     }
 
     /// Grants a key whose rows are those, and records it. What it was before, a grant that has ended included, is written
@@ -133,7 +153,7 @@ impl<'a> Plan<'a> {
                 actor: Some(&holder.owner),
                 ..Fact::default()
             },
-        )?;
+        );
         let record = KeyRecord {
             held: Some(holder),
             last: None,
@@ -173,16 +193,29 @@ impl<'a> Plan<'a> {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.ops.is_empty()
+        self.ops.is_empty() && self.facts.is_empty()
     }
 
-    /// The transaction, and the highest seq after it.
-    pub(super) fn finish(mut self) -> Result<(Txn, u64), StoreError> {
-        if self.facts > 0 || self.mints {
+    /// The transaction. `by` is an id that no other has.
+    pub(super) fn finish(mut self, by: String) -> Result<Finished, StoreError> {
+        let (first, mut mark) = (self.head.next, None);
+        if let Some(fact) = self.facts.first_mut() {
+            fact.by = Some(by.clone());
+            mark = Some(Mark {
+                seq: first,
+                by,
+                head_rev: self.head_rev,
+                head: self.head.clone(),
+            });
+        }
+        for (seq, fact) in (first..).zip(std::mem::take(&mut self.facts)) {
+            self.put(self.layout.event(seq), text(&fact)?);
+            self.head.next = seq + 1;
+        }
+        if mark.is_some() || self.mints {
             self.unchanged(self.layout.head(), self.head_rev);
             // The offset of a token, and whether any may be minted.
             self.unchanged(self.layout.lineage(), self.lineage_rev);
-            self.head.next += self.facts;
             if self.mints {
                 self.head.last = None;
                 self.head.offset = self.offset;
@@ -195,6 +228,26 @@ impl<'a> Plan<'a> {
             .into_iter()
             .map(|(key, rev)| Compare::mod_revision(key, CompareOp::Equal, rev))
             .collect();
-        Ok((Txn::new().when(compares).and_then(self.ops), self.head.next - 1))
+        let mut txn = Txn::new().when(compares).and_then(self.ops);
+        if mark.is_some() {
+            let otherwise = [self.layout.head(), self.layout.event(first)];
+            txn = txn.or_else(otherwise.map(|key| TxnOp::get(key, None)));
+        }
+        Ok(Finished {
+            txn,
+            last_seq: self.head.next - 1,
+            mark,
+        })
+    }
+}
+
+impl Mark {
+    /// A transaction that keeps the marked one from ever being made: the head is of another revision then.
+    pub(super) fn prevented(&self, layout: &Layout) -> Result<Txn, StoreError> {
+        let otherwise = [layout.head(), layout.event(self.seq)];
+        Ok(Txn::new()
+            .when([Compare::mod_revision(layout.head(), CompareOp::Equal, self.head_rev)])
+            .and_then([TxnOp::put(layout.head(), text(&self.head)?, None)])
+            .or_else(otherwise.map(|key| TxnOp::get(key, None))))
     }
 }

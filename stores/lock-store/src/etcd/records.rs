@@ -112,6 +112,9 @@ pub(super) struct EventRecord {
     pub(super) minted: Option<u64>,
     pub(super) actor: Option<String>,
     pub(super) reason: Option<String>,
+    /// Which transaction recorded it: on its first fact alone. Tells whoever made the transaction that it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) by: Option<String>,
 }
 
 /// `a/<first seq>`.

@@ -131,7 +131,7 @@ impl Shared {
                         actor: Some(&record.owner),
                         ..Fact::default()
                     },
-                )?;
+                );
                 opened.push((id, sent));
                 shown.push(SessionRows {
                     record: Some(At { rev: 0, value: record }),
@@ -211,7 +211,7 @@ impl Shared {
                     }
                     Witnessed::Refused { highest_believed } => {
                         let witness = beat.witness.map(lock_api::FencingToken::get);
-                        refuse_witness(&mut plan, id, &record.value.owner, witness)?;
+                        refuse_witness(&mut plan, id, &record.value.owner, witness);
                         decided.push(Err(HeartbeatOutcome::WitnessRefused { highest_believed }));
                         continue;
                     }

@@ -1,13 +1,14 @@
 //! What every verb goes through: its turn, a snapshot, a decision, one transaction.
 
-use super::call::{Effect, Etcd};
+use super::call::Etcd;
 use super::error::{CallError, unavailable};
-use super::layout::Layout;
+use super::layout::{Layout, Place};
 use super::observed::{GrantSeen, Observed, SessionSeen};
 use super::options::EtcdLockStoreOptions;
-use super::plan::Plan;
-use super::records::{HolderRecord, sane, token};
+use super::plan::{Finished, Mark, Plan};
+use super::records::{EventRecord, HolderRecord, parse, sane, token};
 use super::snapshot::{KeyRows, SessionRows, Snapshot, Wants};
+use etcd_client::{KeyValue, TxnOpResponse, TxnResponse};
 use host_kit::{Clock, Ids};
 use lock_api::{Grant, LockKey, Metadata, Owner, RequestId, SessionId, StoreError, Ttl, UnixMillis};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -55,10 +56,10 @@ pub(super) struct Live {
 }
 
 impl Shared {
-    pub(super) fn new(etcd: Etcd, options: EtcdLockStoreOptions, clock: Clock, ids: Ids) -> Self {
+    pub(super) fn new(etcd: Etcd, layout: Layout, options: EtcdLockStoreOptions, clock: Clock, ids: Ids) -> Self {
         Self {
             etcd,
-            layout: Layout::new(&format!("{}/", options.prefix)),
+            layout,
             clock,
             ids,
             options,
@@ -129,7 +130,7 @@ impl Shared {
     pub(super) async fn read(&self, wants: Wants<'_>, deadline: Instant) -> Result<Snapshot, CallError> {
         let before = self.revision.load(Ordering::SeqCst);
         let seen_before = self.observed(|observed| observed.last_token);
-        let answer = self.etcd.txn(&wants.txn(), Effect::Reads, deadline).await?;
+        let answer = self.etcd.read(&wants.txn(), deadline).await?;
         let mut snapshot = Snapshot::of(&self.layout, &answer)?;
         snapshot.seen_before = seen_before;
         if snapshot.revision < before {
@@ -144,22 +145,56 @@ impl Shared {
         Ok(snapshot)
     }
 
-    /// Makes a plan's transaction. Answers its revision, none when what the plan rests on has changed meanwhile.
+    /// Makes a plan's transaction. Answers its revision, none when what the plan rests on has changed meanwhile: then it was
+    /// not made and will never be.
     pub(super) async fn commit(&self, plan: Plan<'_>, deadline: Instant) -> Result<Option<i64>, CallError> {
-        let (txn, last_seq) = plan.finish()?;
-        let answer = self.etcd.txn(&txn, Effect::Writes, deadline).await?;
-        if !answer.succeeded() {
-            return Ok(None);
+        let Finished { txn, last_seq, mark } = plan.finish(self.ids.ulid())?;
+        let answered = self.etcd.commit(&txn, deadline).await?;
+        let revision = if answered.answer.succeeded() {
+            Some(revision_of(&answered.answer)?)
+        } else {
+            match mark {
+                // A copy may have been made that nobody answered.
+                Some(mark) if answered.doubtful => self.resolve(&mark, answered.answer, deadline).await?,
+                // Not made; or by a copy, and then the caller finds what it wanted when it reads again.
+                _ => None,
+            }
+        };
+        if let Some(revision) = revision {
+            self.revision.fetch_max(revision, Ordering::SeqCst);
+            self.announce(last_seq);
         }
-        let revision = answer
-            .header()
-            .map(etcd_client::ResponseHeader::revision)
-            .ok_or_else(|| StoreError::Unknown {
-                detail: "an answer without a header".to_owned(),
-            })?;
-        self.revision.fetch_max(revision, Ordering::SeqCst);
-        self.announce(last_seq);
-        Ok(Some(revision))
+        Ok(revision)
+    }
+
+    /// Finds out what became of a transaction whose copies were not all answered, from the answer to one that was not
+    /// made. Its facts have numbers that only one transaction can have had: where its first one is there, it was made. Else
+    /// it is kept from being made late: nobody may be told that nothing was done while it still can be.
+    async fn resolve(&self, mark: &Mark, mut answer: TxnResponse, deadline: Instant) -> Result<Option<i64>, CallError> {
+        loop {
+            let (mut head_rev, mut made) = (0, None);
+            for row in rows(&answer) {
+                match self.layout.place(row.key()) {
+                    Place::Head => head_rev = row.mod_revision(),
+                    Place::Event(seq) if seq == mark.seq => {
+                        let fact: EventRecord = parse(row.key(), row.value())?;
+                        made = (fact.by.as_ref() == Some(&mark.by)).then(|| row.mod_revision());
+                    }
+                    _ => {}
+                }
+            }
+            tracing::debug!(event = "etcd_doubt_resolved", made, seq = mark.seq);
+            if made.is_some() || head_rev != mark.head_rev {
+                return Ok(made);
+            }
+            let prevented = self.etcd.commit(&mark.prevented(&self.layout)?, deadline).await;
+            // It was asked for once already: also where this was certainly not done, the first may be.
+            let prevented = prevented.map_err(|error| after_a_part(error.into(), true))?;
+            if prevented.answer.succeeded() {
+                return Ok(None);
+            }
+            answer = prevented.answer;
+        }
     }
 
     pub(super) fn announce(&self, seq: u64) {
@@ -233,6 +268,22 @@ impl Shared {
     }
 }
 
+/// The rows that an answer brought.
+fn rows(answer: &TxnResponse) -> impl Iterator<Item = KeyValue> {
+    let got = answer.op_responses().into_iter().filter_map(|response| match response {
+        TxnOpResponse::Get(got) => Some(got.kvs().to_vec()),
+        _ => None,
+    });
+    got.flatten()
+}
+
+fn revision_of(answer: &TxnResponse) -> Result<i64, StoreError> {
+    let header = answer.header().ok_or_else(|| StoreError::Unknown {
+        detail: "an answer without a header".to_owned(),
+    })?;
+    Ok(header.revision())
+}
+
 pub(super) fn ttl(ttl: Duration) -> Result<Ttl, StoreError> {
     sane(Ttl::new(ttl))
 }
@@ -276,6 +327,10 @@ pub(super) fn after_a_part(error: StoreError, done: bool) -> StoreError {
         other => other,
     }
 }
+
+#[cfg(test)]
+#[path = "resolving.rs"]
+mod resolving;
 
 #[cfg(test)]
 mod tests {

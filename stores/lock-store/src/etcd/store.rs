@@ -1,6 +1,7 @@
 //! The handle.
 
 use super::call::Etcd;
+use super::layout::Layout;
 use super::options::EtcdLockStoreOptions;
 use super::shared::{Shared, deadline_in};
 use super::watching::follow;
@@ -56,8 +57,9 @@ impl EtcdLockStore {
     pub async fn open(options: EtcdLockStoreOptions, host: &Host) -> Result<Self, StoreError> {
         options.check()?;
         let deadline = Instant::now() + OPEN_WITHIN;
-        let etcd = Etcd::connect(&options.access, host.random.clone(), deadline).await?;
-        let shared = Arc::new(Shared::new(etcd, options, host.clock.clone(), host.ids.clone()));
+        let layout = Layout::new(&format!("{}/", options.prefix));
+        let etcd = Etcd::new(&options.access, layout.lineage(), host.random.clone())?;
+        let shared = Arc::new(Shared::new(etcd, layout, options, host.clock.clone(), host.ids.clone()));
         let (lineage, fresh) = shared.initialise(deadline).await?;
         let revision = shared.list_everything(deadline).await?;
         shared.full_ttl_again(deadline).await;
@@ -72,6 +74,11 @@ impl EtcdLockStore {
     /// Stops watching. Other handles work on and find out by looking.
     pub fn close(self) {
         self.watching.0.abort();
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
     }
 
     /// Live sessions and held keys that this process knows of.

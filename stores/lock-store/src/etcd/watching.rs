@@ -19,6 +19,8 @@ use tokio::time::Instant;
 
 /// The longest pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a member may take to begin a watch.
+const BEGIN_WITHIN: Duration = Duration::from_secs(2);
 /// How long listing everything may take.
 const LIST_WITHIN: Duration = Duration::from_secs(60);
 const PAGE: i64 = 1000;
@@ -63,12 +65,20 @@ pub(super) async fn follow(shared: Arc<Shared>, mut next: i64) {
 
 async fn follow_once(shared: &Shared, next: &mut i64) -> Ended {
     let options = WatchOptions::new().with_prefix().with_start_revision(*next);
-    let mut stream = match shared.etcd.watch(shared.layout.all(), options).await {
-        Ok(stream) => stream,
-        Err(error) => return Ended::Lost(error.to_string()),
+    let begun = shared
+        .etcd
+        .watch(shared.layout.all(), options, Instant::now() + BEGIN_WITHIN);
+    let (mut stream, member) = match begun.await {
+        Ok(begun) => begun,
+        Err(said) => return Ended::Lost(said),
     };
     loop {
-        match stream.message().await {
+        let news = tokio::select! {
+            news = stream.message() => news,
+            // It may be frozen: then nothing would come, and nothing would say so.
+            () = shared.etcd.no_favourite_any_more(member) => return Ended::Lost("another member is asked now".to_owned()),
+        };
+        match news {
             Ok(Some(news)) if news.canceled() => {
                 return if news.compact_revision() > 0 {
                     Ended::Gap
