@@ -14,5 +14,8 @@
 
 pub mod catalogue;
 pub mod driver;
+pub mod etcd;
 pub mod fault;
+mod lineage;
+pub mod postgres;
 pub mod process;

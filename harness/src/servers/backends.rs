@@ -1,8 +1,8 @@
 //! Which backends a run uses, and each stack's own part of them.
 
 use super::docker::Docker;
-use super::etcd::EtcdCluster;
-use super::postgres::Postgres;
+use super::etcd::{EtcdCluster, EtcdOptions};
+use super::postgres::{Postgres, PostgresOptions};
 use crate::chaos::fault::StoreKind;
 use crate::stack::RunError;
 use crate::stack::processes::Lab;
@@ -34,6 +34,34 @@ pub enum PayBackend {
     Embedded,
     /// A schema and two roles for each stack in the database of this URL, whose user may make schemas and roles.
     Pg(String),
+}
+
+/// How the servers that a run starts itself are started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// PostgreSQL.
+    pub postgres: PostgresOptions,
+    /// etcd.
+    pub etcd: EtcdOptions,
+}
+
+impl ServerOptions {
+    /// So that every fault of the catalogue can be injected: PostgreSQL with a standby, few connections and a small disk;
+    /// etcd with three members and a small database.
+    #[must_use]
+    pub const fn for_faults() -> Self {
+        Self {
+            postgres: PostgresOptions {
+                max_connections: 80,
+                disk_mib: Some(320),
+                standby: true,
+            },
+            etcd: EtcdOptions {
+                members: 3,
+                quota_mib: Some(48),
+            },
+        }
+    }
 }
 
 /// A store as a component is told of it.
@@ -136,6 +164,21 @@ impl Backends {
         pay: Option<&str>,
         members: usize,
     ) -> Result<Self, RunError> {
+        let mut options = ServerOptions::default();
+        options.etcd.members = members;
+        Self::with(lab, lock, pay, &options).await
+    }
+
+    /// As [`Self::of`], where the servers that are started are started like this.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub async fn with(
+        lab: &Lab,
+        lock: Option<&str>,
+        pay: Option<&str>,
+        options: &ServerOptions,
+    ) -> Result<Self, RunError> {
         let mut backends = Self::embedded(lab);
         let lock = named("--store", lock.unwrap_or("sqlite"))?;
         let pay = pay.map(|pay| named("--pay-store", pay)).transpose()?;
@@ -153,7 +196,7 @@ impl Backends {
         // One server serves both, as two databases would; the schemas keep them apart.
         let started = match &docker {
             Some(docker) if matches!(lock, Named::StartPg) || matches!(pay, Some(Named::StartPg)) => {
-                Some(Postgres::start(docker, lab.host()).await?)
+                Some(Postgres::start(docker, lab.host(), &options.postgres).await?)
             }
             _ => None,
         };
@@ -172,7 +215,7 @@ impl Backends {
             Named::StartPg => LockBackend::Pg(pg(started)?),
             Named::StartEtcd => {
                 let docker = docker.ok_or_else(|| RunError::Other("Docker is needed".to_owned()))?;
-                let cluster = EtcdCluster::start(&docker, lab.host(), members).await?;
+                let cluster = EtcdCluster::start(&docker, lab.host(), &options.etcd).await?;
                 let url = cluster.url();
                 backends.etcd = Some(cluster);
                 LockBackend::Etcd(url)
