@@ -13,7 +13,7 @@ use harness::scenario::{Cx, Setup, silent};
 use harness::servers::{Backends, ServerOptions};
 use harness::stack::processes::Lab;
 use harness::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
-use host_kit::{Host, Random};
+use host_kit::Host;
 use http_contract::payment::PayoutState;
 use std::cell::{Cell, RefCell};
 use std::process::Command;
@@ -58,7 +58,12 @@ async fn paying(cx: &Cx<'_>, made: &RefCell<Vec<String>>, over: &Cell<bool>) -> 
     Ok(())
 }
 
-async fn faults(cx: &Cx<'_>, backends: &Backends, names: &[&str], made: &RefCell<Vec<String>>) -> Result<Vec<FaultRecord>, RunError> {
+async fn faults(
+    cx: &Cx<'_>,
+    backends: &Backends,
+    names: &[&str],
+    made: &RefCell<Vec<String>>,
+) -> Result<Vec<FaultRecord>, RunError> {
     let ground = Ground {
         stack: cx.stack,
         apis: &cx.apis,
@@ -76,7 +81,10 @@ async fn faults(cx: &Cx<'_>, backends: &Backends, names: &[&str], made: &RefCell
         })
         .await?;
         let record = live(&ground, &entry, HOLD, began).await?;
-        eprintln!("| {} | {} | {} | {} |", record.kind, record.target, record.observed, record.recovered_ms);
+        eprintln!(
+            "| {} | {} | {} | {} |",
+            record.kind, record.target, record.observed, record.recovered_ms
+        );
         records.push(record);
     }
     Ok(records)

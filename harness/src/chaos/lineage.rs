@@ -1,4 +1,4 @@
-//! What dlock says of a lock store that was moved or restored, and what an operator does about it.
+//! What dlock says of a lock store that is in trouble, was moved or restored, and what an operator does about it.
 //!
 //! Owns: grants of the harness's own to see it by; raising the floor out of a doubt.
 //! Does not own: how a store comes to be another one.
@@ -63,12 +63,27 @@ async fn turn(ground: &Ground<'_>) -> Result<GrantAnswer, CallError> {
 /// Takes and gives back the harness's own key so many times.
 pub(super) async fn turns(ground: &Ground<'_>, times: usize) -> Result<(), RunError> {
     for _ in 0..times {
-        eventually(ground.stack.host(), "a grant to the harness", SHOWS_WITHIN, async || {
-            Ok(turn(ground).await.ok())
-        })
+        eventually(
+            ground.stack.host(),
+            "a grant to the harness",
+            SHOWS_WITHIN,
+            async || Ok(turn(ground).await.ok()),
+        )
         .await?;
     }
     Ok(())
+}
+
+/// Awaits that dlock grants the harness nothing. Says what it answered.
+pub(super) async fn refused(ground: &Ground<'_>) -> Result<String, RunError> {
+    let said = eventually(
+        ground.stack.host(),
+        "no grant to the harness",
+        SHOWS_WITHIN,
+        async || Ok(turn(ground).await.err()),
+    )
+    .await?;
+    Ok(format!("an acquire is answered: {said}"))
 }
 
 /// Awaits a grant, which must be above every token of before, or a refusal in doubt. Says which it was.
@@ -77,14 +92,16 @@ pub(super) async fn verdict(ground: &Ground<'_>, before: &RefCell<Option<Before>
         .borrow()
         .ok_or_else(|| RunError::Other("what was before is not known".to_owned()))?;
     let what = "a grant above the tokens of before, or a doubt";
-    let seen = eventually(ground.stack.host(), what, SHOWS_WITHIN, async || match turn(ground).await {
-        Ok(grant) => Ok(Some(Ok(grant.token))),
-        Err(CallError::Problem(problem)) if problem.code.as_str() == "TOKEN_REGRESSION" => {
-            Ok(Some(Err(problem.to_string())))
-        }
-        Err(error) => {
-            tracing::debug!(event = "no_verdict_yet", %error);
-            Ok(None)
+    let seen = eventually(ground.stack.host(), what, SHOWS_WITHIN, async || {
+        match turn(ground).await {
+            Ok(grant) => Ok(Some(Ok(grant.token))),
+            Err(CallError::Problem(problem)) if problem.code.as_str() == "TOKEN_REGRESSION" => {
+                Ok(Some(Err(problem.to_string())))
+            }
+            Err(error) => {
+                tracing::debug!(event = "no_verdict_yet", %error);
+                Ok(None)
+            }
         }
     })
     .await?;

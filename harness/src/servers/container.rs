@@ -197,7 +197,9 @@ impl Container {
         if let StartExecResults::Attached { mut output, input: to } = started {
             if let Some(bytes) = input {
                 let mut to = to;
-                to.write_all(bytes).await.map_err(RunError::io("writing to a command"))?;
+                to.write_all(bytes)
+                    .await
+                    .map_err(RunError::io("writing to a command"))?;
                 to.shutdown().await.map_err(RunError::io("writing to a command"))?;
             }
             while let Some(chunk) = output.next().await {

@@ -71,7 +71,17 @@ impl Server {
     /// # Errors
     /// When it fails.
     pub async fn psql(&self, args: &[&str]) -> Result<String, RunError> {
-        let mut command = vec!["psql", "-h", "127.0.0.1", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"];
+        let mut command = vec![
+            "psql",
+            "-h",
+            "127.0.0.1",
+            "-X",
+            "-q",
+            "-A",
+            "-t",
+            "-v",
+            "ON_ERROR_STOP=1",
+        ];
         command.extend(args);
         self.container.run("postgres", &command).await
     }
@@ -84,7 +94,9 @@ impl Server {
         let what = format!("{} ready", self.container.name);
         // Over TCP: over the socket the server of the set-up says yes already.
         let ready = eventually(host, &what, READY_WITHIN, async || {
-            let asked = self.container.exec("", &["pg_isready", "-h", "127.0.0.1", "-U", "postgres"]);
+            let asked = self
+                .container
+                .exec("", &["pg_isready", "-h", "127.0.0.1", "-U", "postgres"]);
             Ok(matches!(asked.await, Ok((0, _))).then_some(()))
         });
         match ready.await {
@@ -123,7 +135,9 @@ impl Postgres {
         if options.standby {
             let primary = postgres.primary();
             primary
-                .sql(&format!("CREATE ROLE replicator LOGIN REPLICATION PASSWORD '{PASSWORD}'"))
+                .sql(&format!(
+                    "CREATE ROLE replicator LOGIN REPLICATION PASSWORD '{PASSWORD}'"
+                ))
                 .await?;
             let admit = format!("echo 'host replication replicator all scram-sha-256' >> {DATA}/pg_hba.conf");
             primary.container.run("postgres", &["sh", "-c", &admit]).await?;

@@ -1,16 +1,22 @@
 //! The history of revisions and the room it takes: compacted, written anew, full.
 
-use super::super::fault::{Fault, Ground, SHOWS_WITHIN, unready};
+use super::super::fault::{Fault, Ground, SHOWS_WITHIN};
+use super::super::lineage::refused;
 use crate::servers::etcd::{ETCDCTL, EtcdCluster};
-use crate::stack::{LOCK_SERVER, RunError, Step, eventually};
+use crate::stack::{RunError, Step, eventually};
 use std::cell::{Cell, RefCell};
 
 /// The revision that the cluster is at.
 async fn revision(ground: &Ground<'_>, cluster: &EtcdCluster) -> Result<u64, RunError> {
-    eventually(ground.stack.host(), "the cluster's revision", SHOWS_WITHIN, async || {
-        let status = cluster.status(0).await;
-        Ok(status.and_then(|status| status["header"]["revision"].as_u64()))
-    })
+    eventually(
+        ground.stack.host(),
+        "the cluster's revision",
+        SHOWS_WITHIN,
+        async || {
+            let status = cluster.status(0).await;
+            Ok(status.and_then(|status| status["header"]["revision"].as_u64()))
+        },
+    )
     .await
 }
 
@@ -132,7 +138,12 @@ impl Fault for Defragmentation {
     }
 
     fn observe<'a>(&'a self, _: &'a Ground<'_>) -> Step<'a, String> {
-        Box::pin(async { Ok(format!("each member said that it was done: {}", self.said.borrow().join(", "))) })
+        Box::pin(async {
+            Ok(format!(
+                "each member said that it was done: {}",
+                self.said.borrow().join(", ")
+            ))
+        })
     }
 
     fn undo<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, ()> {
@@ -157,7 +168,8 @@ impl SpaceAlarm {
     pub(super) fn of(cluster: EtcdCluster) -> Result<Box<dyn Fault>, RunError> {
         let quota_mib = cluster.options.quota_mib.ok_or_else(|| {
             RunError::Other(
-                "this fault needs a cluster with a small quota: start it with one (ServerOptions::for_faults)".to_owned(),
+                "this fault needs a cluster with a small quota: start it with one (ServerOptions::for_faults)"
+                    .to_owned(),
             )
         })?;
         Ok(Box::new(Self {
@@ -201,9 +213,9 @@ impl Fault for SpaceAlarm {
                 Ok(listed.contains("NOSPACE").then_some(listed))
             })
             .await?;
-            let unready = unready(ground, LOCK_SERVER).await?;
+            let said = refused(ground).await?;
             Ok(format!(
-                "a write is refused: {}; {} alarm(s) NOSPACE; {unready}",
+                "a write is refused: {}; {} alarm(s) NOSPACE; {said}",
                 self.refused.borrow(),
                 alarms.matches("NOSPACE").count()
             ))

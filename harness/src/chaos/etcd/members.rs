@@ -205,7 +205,10 @@ impl Fault for Replaced {
             let leader = self.cluster.leader(host, &[]).await?;
             let member = (leader + 1) % self.cluster.members.len();
             self.member.set(Some(member));
-            let old = eventually(host, "the member's id", SHOWS_WITHIN, async || Ok(self.id(member).await)).await?;
+            let old = eventually(host, "the member's id", SHOWS_WITHIN, async || {
+                Ok(self.id(member).await)
+            })
+            .await?;
             // A cluster that has just lost and found members takes no change of them for some seconds.
             let removed = async |args: &[&str]| {
                 eventually(host, &args.join(" "), SHOWS_WITHIN, async || {

@@ -52,7 +52,10 @@ impl SnapshotRestored {
     /// The facts that the store has now.
     async fn facts(&self) -> Result<Vec<LockEvent>, RunError> {
         let from = format!("{}/e/", self.prefix);
-        let printed = self.cluster.etcdctl(0, &["get", "--prefix", &from, "-w", "fields"]).await?;
+        let printed = self
+            .cluster
+            .etcdctl(0, &["get", "--prefix", &from, "-w", "fields"])
+            .await?;
         facts_in(&printed)
     }
 
@@ -119,7 +122,10 @@ impl Fault for SnapshotRestored {
             *self.before.borrow_mut() = Some(Before::read(ground).await?);
             // Nobody mints while what is about to be lost is read, so that all of it is known to the judge.
             stack.hurt(LOCK_SERVER, Hurt::Pause)?;
-            await_node(stack, LOCK_SERVER, "stopped", SHOWS_WITHIN, |state| state == NodeState::Stopped).await?;
+            await_node(stack, LOCK_SERVER, "stopped", SHOWS_WITHIN, |state| {
+                state == NodeState::Stopped
+            })
+            .await?;
             let had = self.facts_at_rest(ground).await;
             let restored = match &had {
                 Ok(_) => self.cluster.restore(host).await,

@@ -81,7 +81,8 @@ impl Fault for Paused {
                 Ok((container.state().await? == "paused").then_some(()))
             })
             .await?;
-            Ok(format!("the engine shows {} as paused", container.name))
+            let said = unready(ground, LOCK_SERVER).await?;
+            Ok(format!("the engine shows {} as paused; {said}", container.name))
         })
     }
 

@@ -103,16 +103,21 @@ impl Fault for DiskFull {
             let host = ground.stack.host();
             let server = self.server.primary();
             // A server that was about to end may still do so.
-            eventually(host, "the server back with room on its disk", SHOWS_WITHIN, async || {
-                if server.container.state().await?.starts_with("exited") {
-                    server.container.restart().await?;
-                }
-                let Ok(side) = Side::open(&self.server).await else {
-                    return Ok(None);
-                };
-                let dropped = side.run(&format!("DROP TABLE IF EXISTS {FILLER}")).await;
-                Ok(dropped.is_ok().then_some(()))
-            })
+            eventually(
+                host,
+                "the server back with room on its disk",
+                SHOWS_WITHIN,
+                async || {
+                    if server.container.state().await?.starts_with("exited") {
+                        server.container.restart().await?;
+                    }
+                    let Ok(side) = Side::open(&self.server).await else {
+                        return Ok(None);
+                    };
+                    let dropped = side.run(&format!("DROP TABLE IF EXISTS {FILLER}")).await;
+                    Ok(dropped.is_ok().then_some(()))
+                },
+            )
             .await
         })
     }

@@ -91,7 +91,11 @@ pub const ENTRIES: &[Entry] = &[
         ),
         make: |ground| {
             let tables = &["lock_session", "lock_grant", "lock_event"];
-            Ok(Box::new(sessions::LockHeld::new(server(ground)?, lock_schema(ground)?, tables)))
+            Ok(Box::new(sessions::LockHeld::new(
+                server(ground)?,
+                lock_schema(ground)?,
+                tables,
+            )))
         },
     },
     Entry {
@@ -102,7 +106,11 @@ pub const ENTRIES: &[Entry] = &[
         ),
         make: |ground| {
             let tables = &["payout", "account", "ledger_entry"];
-            Ok(Box::new(sessions::LockHeld::new(server(ground)?, pay_schema(ground)?, tables)))
+            Ok(Box::new(sessions::LockHeld::new(
+                server(ground)?,
+                pay_schema(ground)?,
+                tables,
+            )))
         },
     },
     Entry {
@@ -143,7 +151,12 @@ pub const ENTRIES: &[Entry] = &[
             "a dump of lockdb that is some grants old is restored under the running lock server",
             "nothing to take back; a doubt is ended by an operator who raises the floor",
         ),
-        make: |ground| Ok(Box::new(moved::DumpRestored::new(server(ground)?, lock_schema(ground)?))),
+        make: |ground| {
+            Ok(Box::new(moved::DumpRestored::new(
+                server(ground)?,
+                lock_schema(ground)?,
+            )))
+        },
     },
 ];
 
@@ -161,7 +174,11 @@ fn schema_of(settings: Option<&BTreeMap<String, String>>, setting: &str) -> Resu
     settings
         .and_then(|settings| settings.get(setting))
         .cloned()
-        .ok_or_else(|| RunError::Other(format!("the stack has no {setting}: that database is not on PostgreSQL")))
+        .ok_or_else(|| {
+            RunError::Other(format!(
+                "the stack has no {setting}: that database is not on PostgreSQL"
+            ))
+        })
 }
 
 /// The schema of the stack's lock store.

@@ -118,7 +118,7 @@ impl DumpRestored {
                 Ok(printed) => {
                     let facts = printed.lines().filter(|line| line.starts_with('{'));
                     return facts
-                        .map(|line| serde_json::from_str(line))
+                        .map(serde_json::from_str)
                         .collect::<Result<_, _>>()
                         .map_err(|error| RunError::Other(format!("a lost fact: {error}")));
                 }

@@ -100,7 +100,8 @@ impl Fault for CommitDelayed {
         Box::pin(async {
             let clock = &ground.stack.host().clock;
             let side = Side::open(&self.server).await?;
-            side.run("CREATE TABLE IF NOT EXISTS dlock_chaos_commit (n int)").await?;
+            side.run("CREATE TABLE IF NOT EXISTS dlock_chaos_commit (n int)")
+                .await?;
             let took = eventually(ground.stack.host(), "a slow commit", SHOWS_WITHIN, async || {
                 let set = side.rows("SHOW commit_delay").await?;
                 let from = clock.mono();
