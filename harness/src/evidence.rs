@@ -4,7 +4,7 @@
 //! Does not own: judging it.
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
-use crate::model::{Evidence, HighWater, RailEntry, RailStats};
+use crate::model::{Evidence, HighWater, LockEvent, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
 use host_kit::Host;
@@ -14,6 +14,9 @@ use http_client::{
 use http_contract::Page;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long the harness waits for one answer.
@@ -102,6 +105,7 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
     .await?;
     let mut evidence = Evidence {
         lock_events: judged("the audit trail", audit(apis).await?)?,
+        lost_events: lost(stack.dir())?,
         submissions: judged("submissions", &submissions)?,
         calls: histories(stack)?,
         ..Evidence::default()
@@ -146,6 +150,36 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
             .map_err(RunError::call("the rail's totals"))?,
     )?;
     Ok(evidence)
+}
+
+/// Where a run keeps the facts that a restore of its lock store took back, one JSON object a line.
+const LOST: &str = "lost-facts.jsonl";
+
+/// Keeps facts that a restore is about to take back, so that what was done under them can still be judged.
+///
+/// # Errors
+/// When they cannot be written.
+pub fn keep_lost(dir: &Path, facts: &[LockEvent]) -> Result<(), RunError> {
+    let path = dir.join(LOST);
+    let io = || RunError::io(format!("writing {}", path.display()));
+    let mut file = OpenOptions::new().create(true).append(true).open(&path).map_err(io())?;
+    for fact in facts {
+        let line = serde_json::to_string(fact).map_err(|error| RunError::Other(error.to_string()))?;
+        writeln!(file, "{line}").map_err(io())?;
+    }
+    Ok(())
+}
+
+/// The facts that were kept by [`keep_lost`].
+pub(crate) fn lost(dir: &Path) -> Result<Vec<LockEvent>, RunError> {
+    let path = dir.join(LOST);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let text = std::fs::read_to_string(&path).map_err(RunError::io(format!("reading {}", path.display())))?;
+    text.lines()
+        .map(|line| serde_json::from_str(line).map_err(|error| RunError::Other(format!("lost fact {line:?}: {error}"))))
+        .collect()
 }
 
 async fn audit(apis: &Apis) -> Result<Vec<http_contract::lock::AuditRow>, RunError> {

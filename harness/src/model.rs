@@ -16,6 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Evidence {
     /// The lock service's audit trail in its order (L9).
     pub lock_events: Vec<LockEvent>,
+    /// What stood in the trail and was taken back when the lock store was restored from before it. Nothing where no
+    /// store was restored.
+    #[serde(default)]
+    pub lost_events: Vec<LockEvent>,
     /// Accounts (P1).
     pub accounts: Vec<Account>,
     /// Payouts (P3).
@@ -276,13 +280,23 @@ impl Evidence {
             .count()
     }
 
-    /// Every (key, token) that was ever granted.
+    /// Every (key, token) that was ever granted, also those that a restore of the store has forgotten.
     #[must_use]
     pub fn grants(&self) -> BTreeSet<(&str, u64)> {
-        self.lock_events
-            .iter()
-            .filter(|event| event.kind == "GRANTED")
-            .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
-            .collect()
+        granted(&self.lock_events).chain(granted(&self.lost_events)).collect()
     }
+
+    /// Every (key, token) whose grant a restore of the store has taken back: its holder may believe in it for a while,
+    /// and the fences know better.
+    #[must_use]
+    pub fn taken_back(&self) -> BTreeSet<(&str, u64)> {
+        granted(&self.lost_events).collect()
+    }
+}
+
+fn granted(events: &[LockEvent]) -> impl Iterator<Item = (&str, u64)> {
+    events
+        .iter()
+        .filter(|event| event.kind == "GRANTED")
+        .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
 }

@@ -8,7 +8,7 @@ use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::progress::Progress;
 use harness::scenario::{Say, Setup, StackKind};
-use harness::servers::Backends;
+use harness::servers::{Backends, ServerOptions};
 use harness::stack::processes::Lab as Processes;
 use harness::workdir::Workdir;
 use host_kit::Host;
@@ -56,7 +56,14 @@ async fn go(args: Args) -> crate::Outcome {
         setup,
         workdir,
         progress,
-    } = lab("demo", args.seed, &StoreArgs::default(), 1, args.keep).await?;
+    } = lab(
+        "demo",
+        args.seed,
+        &StoreArgs::default(),
+        &ServerOptions::default(),
+        args.keep,
+    )
+    .await?;
     let report = harness::demo::run(&setup, &progress).await;
     progress.finish();
     let mut report = match report {
@@ -116,7 +123,7 @@ pub async fn lab(
     what: &str,
     seed: Option<u64>,
     stores: &StoreArgs,
-    etcd_members: usize,
+    servers: &ServerOptions,
     #[allow(clippy::option_option, reason = "as on the command line")] keep: Option<Option<PathBuf>>,
 ) -> Result<Lab, Failure> {
     let host = Host::system();
@@ -132,7 +139,7 @@ pub async fn lab(
         Rc::new(move |line| progress.tell(&format!("  {line}")))
     };
     let lab = Processes::of_this_binary(host).map_err(failed)?;
-    let backends = Backends::with_members(&lab, stores.store.as_deref(), stores.pay_store.as_deref(), etcd_members)
+    let backends = Backends::with(&lab, stores.store.as_deref(), stores.pay_store.as_deref(), servers)
         .await
         .map_err(failed)?;
     let setup = Setup {

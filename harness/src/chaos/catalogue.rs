@@ -1,7 +1,7 @@
 //! The catalogue: every kind of fault the harness can inject.
 
 use super::fault::{Fault, Ground, Kind, Level, StoreKind};
-use super::{network, process};
+use super::{etcd, network, postgres, process};
 use crate::scenario::StackKind;
 use crate::stack::RunError;
 
@@ -20,7 +20,7 @@ pub struct Entry {
 /// All of them, level by level.
 #[must_use]
 pub fn all() -> Vec<Entry> {
-    [process::ENTRIES, network::ENTRIES].concat()
+    [process::ENTRIES, network::ENTRIES, postgres::ENTRIES, etcd::ENTRIES].concat()
 }
 
 /// Whether a kind can be injected with this store on such a stack.

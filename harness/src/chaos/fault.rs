@@ -158,6 +158,28 @@ impl Ground<'_> {
     }
 }
 
+/// Awaits that a component answers that it is not ready, or does not answer. Says so in a sentence.
+///
+/// # Errors
+/// [`RunError::NeverCame`] when it stays ready.
+pub async fn unready(ground: &Ground<'_>, node: &str) -> Result<String, RunError> {
+    let links = ground.stack.links();
+    let host = ground.stack.host();
+    let url = match node {
+        LOCK_SERVER => links.lock_server,
+        PAYMENT_RESOURCE => links.payments,
+        RAIL_PROXY => links.rail_proxy,
+        _ => links.rail_stub,
+    };
+    let caller = Caller::new(http_client::client(&ClientOptions::default()), url, PROBE_WITHIN);
+    let said = eventually(host, &format!("{node} not ready"), SHOWS_WITHIN, async || {
+        let ready = caller.probe("/readyz", &TraceContext::root(&host.random)).await;
+        Ok(ready.err().map(|error| error.to_string()))
+    })
+    .await?;
+    Ok(format!("{node} is not ready: {said}"))
+}
+
 /// One fault in its life. The driver calls each of these once and in this order.
 pub trait Fault {
     /// What it struck, once injected (a node, a link, an actor's path).

@@ -14,6 +14,9 @@
 
 pub mod catalogue;
 pub mod driver;
+pub mod etcd;
 pub mod fault;
+mod lineage;
 pub mod network;
+pub mod postgres;
 pub mod process;

@@ -16,6 +16,7 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
 
 fn store_order(evidence: &Evidence, verdict: &mut Verdict) {
     let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+    let taken_back = evidence.taken_back();
     let mut events: Vec<_> = evidence.lock_events.iter().collect();
     events.sort_by_key(|event| event.seq);
     for event in events {
@@ -30,6 +31,12 @@ fn store_order(evidence: &Evidence, verdict: &mut Verdict) {
                         "event {}: {key} granted under token {token} after {}",
                         event.seq,
                         before.unwrap_or(0)
+                    )
+                });
+                verdict.demand(!taken_back.contains(&(key, token)), || {
+                    format!(
+                        "event {}: {key} granted under token {token}, which it was granted under before a restore",
+                        event.seq
                     )
                 });
             }
@@ -65,11 +72,13 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
             _ => {}
         }
     }
+    // A restore that took a grant back has ended it, whatever its holder still believes.
     let ended_by_itself: BTreeSet<(&str, u64)> = evidence
         .lock_events
         .iter()
         .filter(|event| matches!(event.kind.as_str(), "EXPIRED" | "REVOKED"))
         .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
+        .chain(evidence.taken_back())
         .collect();
     for (key, by_token) in grants {
         let in_order: Vec<_> = by_token.into_iter().collect();
@@ -104,6 +113,14 @@ mod tests {
             evidence.lock_events[second].token = Some(wrong);
             assert!(Invariant::Inv04.check(&evidence).broken(), "token {wrong}");
         }
+    }
+
+    #[test]
+    fn a_token_that_comes_again_after_a_restore_is_caught() {
+        let mut evidence = sample::good();
+        let granted = evidence.lock_events.iter().find(|event| event.kind == "GRANTED");
+        evidence.lost_events = granted.cloned().into_iter().collect();
+        assert!(Invariant::Inv04.check(&evidence).broken());
     }
 
     #[test]

@@ -109,6 +109,7 @@ pub(crate) fn good() -> Evidence {
         ..tokened("W1", "post", 900, 5, "P1")
     };
     Evidence {
+        lost_events: Vec::new(),
         lock_events: vec![
             event(1, "SESSION_OPENED", None, "s1", None),
             event(2, "GRANTED", Some("A1"), "s1", Some(5)),

@@ -11,8 +11,8 @@ use crate::evidence::Apis;
 use crate::history::Invocation;
 use crate::report::{Measured, ScenarioReport};
 use crate::servers::docker::Docker;
-use crate::servers::etcd::EtcdCluster;
-use crate::servers::postgres::PostgresPair;
+use crate::servers::etcd::{EtcdCluster, EtcdOptions};
+use crate::servers::postgres::{Postgres, PostgresOptions};
 use crate::servers::{Backends, LockBackend, PayBackend};
 use crate::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
 use futures_util::future::{join, join_all};
@@ -93,7 +93,11 @@ pub async fn run(setup: &Setup, failover: Failover) -> Result<ScenarioReport, Ru
     };
     match failover {
         Failover::Etcd => {
-            let cluster = EtcdCluster::start(&docker, host, 3).await?;
+            let options = EtcdOptions {
+                members: 3,
+                ..EtcdOptions::default()
+            };
+            let cluster = EtcdCluster::start(&docker, host, &options).await?;
             let report = on(LockBackend::Etcd(cluster.url()))
                 .run("uc-07", spec(), async |cx| etcd(cx, &cluster).await)
                 .await;
@@ -103,11 +107,15 @@ pub async fn run(setup: &Setup, failover: Failover) -> Result<ScenarioReport, Ru
             )
         }
         Failover::Pg => {
-            let pair = PostgresPair::start(&docker, host).await?;
+            let options = PostgresOptions {
+                standby: true,
+                ..PostgresOptions::default()
+            };
+            let pair = Postgres::start(&docker, host, &options).await?;
             let report = on(LockBackend::Pg(pair.url()))
                 .run("uc-07", spec(), async |cx| pg(cx, &pair).await)
                 .await;
-            told(report, vec![pair.standby.container.log_tail().await])
+            told(report, vec![pair.primary().container.log_tail().await])
         }
     }
 }
@@ -159,12 +167,12 @@ async fn etcd(cx: Cx<'_>, cluster: &EtcdCluster) -> Result<ScenarioReport, RunEr
     finish(cx, seen).await
 }
 
-async fn pg(cx: Cx<'_>, pair: &PostgresPair) -> Result<ScenarioReport, RunError> {
+async fn pg(cx: Cx<'_>, pair: &Postgres) -> Result<ScenarioReport, RunError> {
     let faults = async |watch: &Watch| {
         let gap = watch
             .fault(&cx, "the primary is killed and the standby promoted")
             .await?;
-        pair.primary.container.kill().await?;
+        pair.primary().container.kill().await?;
         pair.promote().await?;
         Ok(vec![gap.over(&cx).await?])
     };

@@ -1,8 +1,8 @@
 //! Which backends a run uses, and each stack's own part of them.
 
 use super::docker::Docker;
-use super::etcd::EtcdCluster;
-use super::postgres::Postgres;
+use super::etcd::{EtcdCluster, EtcdOptions};
+use super::postgres::{Postgres, PostgresOptions};
 use crate::chaos::fault::StoreKind;
 use crate::stack::RunError;
 use crate::stack::processes::Lab;
@@ -34,6 +34,34 @@ pub enum PayBackend {
     Embedded,
     /// A schema and two roles for each stack in the database of this URL, whose user may make schemas and roles.
     Pg(String),
+}
+
+/// How the servers that a run starts itself are started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerOptions {
+    /// PostgreSQL.
+    pub postgres: PostgresOptions,
+    /// etcd.
+    pub etcd: EtcdOptions,
+}
+
+impl ServerOptions {
+    /// So that every fault of the catalogue can be injected: PostgreSQL with a standby, few connections and a small disk;
+    /// etcd with three members and a small database.
+    #[must_use]
+    pub const fn for_faults() -> Self {
+        Self {
+            postgres: PostgresOptions {
+                max_connections: 80,
+                disk_mib: Some(320),
+                standby: true,
+            },
+            etcd: EtcdOptions {
+                members: 3,
+                quota_mib: Some(48),
+            },
+        }
+    }
 }
 
 /// A store as a component is told of it.
@@ -123,18 +151,18 @@ impl Backends {
     /// # Errors
     /// When a name is unknown or a server cannot be started.
     pub async fn of(lab: &Lab, lock: Option<&str>, pay: Option<&str>) -> Result<Self, RunError> {
-        Self::with_members(lab, lock, pay, 1).await
+        Self::with(lab, lock, pay, &ServerOptions::default()).await
     }
 
-    /// As [`Self::of`], where an etcd that is started has this many members: faults of a cluster want three.
+    /// As [`Self::of`], where the servers that are started are started like this.
     ///
     /// # Errors
     /// As [`Self::of`].
-    pub async fn with_members(
+    pub async fn with(
         lab: &Lab,
         lock: Option<&str>,
         pay: Option<&str>,
-        members: usize,
+        options: &ServerOptions,
     ) -> Result<Self, RunError> {
         let mut backends = Self::embedded(lab);
         let lock = named("--store", lock.unwrap_or("sqlite"))?;
@@ -153,7 +181,7 @@ impl Backends {
         // One server serves both, as two databases would; the schemas keep them apart.
         let started = match &docker {
             Some(docker) if matches!(lock, Named::StartPg) || matches!(pay, Some(Named::StartPg)) => {
-                Some(Postgres::start(docker, lab.host()).await?)
+                Some(Postgres::start(docker, lab.host(), &options.postgres).await?)
             }
             _ => None,
         };
@@ -172,7 +200,7 @@ impl Backends {
             Named::StartPg => LockBackend::Pg(pg(started)?),
             Named::StartEtcd => {
                 let docker = docker.ok_or_else(|| RunError::Other("Docker is needed".to_owned()))?;
-                let cluster = EtcdCluster::start(&docker, lab.host(), members).await?;
+                let cluster = EtcdCluster::start(&docker, lab.host(), &options.etcd).await?;
                 let url = cluster.url();
                 backends.etcd = Some(cluster);
                 LockBackend::Etcd(url)
@@ -221,14 +249,16 @@ impl Backends {
         let servers = self
             .postgres
             .iter()
+            .flat_map(|pair| std::iter::once(pair.primary()).chain(pair.standby()))
             .map(|server| &server.container)
             .chain(self.etcd.iter().flat_map(|cluster| &cluster.members));
         let (mut url, mut networks) = (url.to_owned(), BTreeSet::new());
         for server in servers {
             let outside = format!("127.0.0.1:{}", server.host_port);
             if url.contains(&outside) {
-                url = url.replace(&outside, &format!("{}:{}", server.full_name, server.port));
-                networks.insert(server.network.clone());
+                let (network, port) = server.published();
+                url = url.replace(&outside, &format!("{}:{port}", server.full_name()));
+                networks.insert(network);
             }
         }
         (url, networks)

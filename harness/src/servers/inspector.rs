@@ -5,7 +5,7 @@
 //! Does not own: starting and removing containers (`docker.rs`).
 //! On failure: [`RunError`] with what the engine said.
 
-use super::docker::Container;
+use super::container::Container;
 use crate::stack::RunError;
 use bollard::container::LogOutput;
 use bollard::query_parameters::{
@@ -96,7 +96,7 @@ impl Inspector {
     /// # Errors
     /// What the engine said.
     pub fn signal(&self, container: &Container, signal: Signal) -> Result<(), RunError> {
-        let name = container.full_name.clone();
+        let name = container.full_name();
         self.ask(move |api| {
             Box::pin(async move {
                 let done = match signal {
@@ -117,7 +117,7 @@ impl Inspector {
     /// # Errors
     /// What the engine said.
     pub fn inspect(&self, container: &Container) -> Result<Inspected, RunError> {
-        let name = container.full_name.clone();
+        let name = container.full_name();
         self.ask(move |api| {
             Box::pin(async move {
                 let answer = api.inspect_container(&name, None::<InspectContainerOptions>).await;
@@ -140,7 +140,7 @@ impl Inspector {
     /// # Errors
     /// What the engine said.
     pub fn log(&self, container: &Container) -> Result<String, RunError> {
-        let name = container.full_name.clone();
+        let name = container.full_name();
         self.ask(move |api| {
             Box::pin(async move {
                 let options = LogsOptionsBuilder::default().stdout(true).stderr(true).build();
@@ -160,7 +160,7 @@ impl Inspector {
     /// # Errors
     /// What the engine said.
     pub fn remove(&self, container: &Container) -> Result<(), RunError> {
-        let name = container.full_name.clone();
+        let name = container.full_name();
         self.ask(move |api| {
             Box::pin(async move {
                 let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();

@@ -6,9 +6,10 @@
 //! On failure: [`crate::stack::RunError`].
 
 pub mod backends;
+pub mod container;
 pub mod docker;
 pub mod etcd;
 pub mod inspector;
 pub mod postgres;
 
-pub use backends::{Backends, LockBackend, PayBackend, Stores};
+pub use backends::{Backends, LockBackend, PayBackend, ServerOptions, Stores};

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::servers::Backends;
 use crate::servers::backends::StoreAt;
-use crate::servers::docker::{Container, ContainerSpec, Docker};
+use crate::servers::container::Container;
+use crate::servers::docker::{ContainerSpec, Docker};
 use crate::servers::inspector::{Inspector, Signal};
 use crate::stack::processes::{Lab, READY_WITHIN, WORKER, stopped};
 use actor_kit::TraceContext;

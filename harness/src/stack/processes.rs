@@ -95,7 +95,7 @@ impl Lab {
         &self.host
     }
 
-    /// Has a container or a network of this run taken away at its end, however it ends.
+    /// Has a container, a network or a volume of this run taken away at its end, however it ends.
     pub(crate) fn reap(&self, kind: &str, name: &str) {
         self.reaper.borrow_mut().watch_docker(kind, name);
     }

@@ -1,9 +1,9 @@
 //! Ends the children and containers of a harness that was itself killed.
 //!
 //! A parent that dies by SIGKILL cannot clean up, and a child that is stopped (SIGSTOP) would wait for ever. The reaper
-//! is a small shell in a process group of its own: it is told each child's process group, each container and network,
-//! and when its standard input closes, because the parent has gone in whatever way, it kills the groups that were not
-//! taken back and takes the containers and networks away.
+//! is a small shell in a process group of its own: it is told each child's process group, each container, network and
+//! volume, and when its standard input closes, because the parent has gone in whatever way, it kills the groups that were not
+//! taken back and takes the containers, networks and volumes away.
 
 use super::RunError;
 use std::io::Write;
@@ -11,18 +11,20 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 const SCRIPT: &str = r#"
-groups= containers= networks=
+groups= containers= networks= volumes=
 while read -r sign group; do
     case $sign in
         +) groups="$groups $group" ;;
         -) left=; for g in $groups; do [ "$g" = "$group" ] || left="$left $g"; done; groups=$left ;;
         container) containers="$containers $group" ;;
         network) networks="$networks $group" ;;
+        volume) volumes="$volumes $group" ;;
     esac
 done
 for group in $groups; do kill -s KILL -- "-$group" 2>/dev/null; done
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null 2>&1
 [ -z "$networks" ] || docker network rm $networks >/dev/null 2>&1
+[ -z "$volumes" ] || docker volume rm --force $volumes >/dev/null 2>&1
 exit 0
 "#;
 
@@ -54,7 +56,7 @@ impl Reaper {
         self.say("-", group);
     }
 
-    /// A container or a network, by its name.
+    /// A container, a network or a volume, by its name.
     pub(super) fn watch_docker(&mut self, kind: &str, name: &str) {
         self.say(kind, name);
     }

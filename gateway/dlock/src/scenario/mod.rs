@@ -12,6 +12,7 @@ use harness::chaos::fault::StoreKind;
 use harness::report::{CellReport, ScenarioReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
 use harness::scenario::{self, StackKind, UseCase};
+use harness::servers::ServerOptions;
 use harness::stack::RunError;
 use std::path::PathBuf;
 
@@ -130,9 +131,13 @@ async fn go(args: Args) -> crate::Outcome {
     } else {
         args.stores
     };
-    // Faults of a cluster need one.
-    let members = if matches!(runs, Runs::Random) { 3 } else { 1 };
-    let mut lab = lab("scenario", args.seed, &stores, members, args.keep).await?;
+    // Faults want servers that can be hurt: more than one, and a disk that can be filled.
+    let servers = if matches!(runs, Runs::Random) {
+        ServerOptions::for_faults()
+    } else {
+        ServerOptions::default()
+    };
+    let mut lab = lab("scenario", args.seed, &stores, &servers, args.keep).await?;
     lab.setup.stack = match args.stack {
         StackArg::Processes => StackKind::Processes,
         StackArg::Containers => StackKind::Containers,
