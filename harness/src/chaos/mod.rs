@@ -15,4 +15,5 @@
 pub mod catalogue;
 pub mod driver;
 pub mod fault;
+pub mod link;
 pub mod process;
