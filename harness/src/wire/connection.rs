@@ -144,11 +144,11 @@ async fn fall(
         }
         Line::HalfOpen(stays) => {
             shared.counters.count(|counts| counts.half_open += 1);
-            let socket = match stays {
-                End::Caller => Some(caller),
-                End::Target => target,
+            let (socket, gone) = match stays {
+                End::Caller => (Some(caller), target),
+                End::Target => (target, Some(caller)),
             };
-            // The other end's socket is closed by now.
+            drop(gone);
             if let Some(socket) = socket {
                 silent(shared, stays, socket, mode, |mode| mode.line == line).await;
             }
