@@ -1,7 +1,6 @@
 //! Every fault of a link, once, on a running dlock: injected, its effect seen, undone; then all payouts are settled, and
 //! every invariant has held.
 #![cfg(feature = "lab")]
-#![allow(clippy::disallowed_methods, reason = "a test of processes waits in real time")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use harness::chaos::catalogue;

@@ -6,9 +6,9 @@
 use super::counters::bytes;
 use super::framer::{Framer, Kind, Unanswered};
 use super::intercept::Intercept;
+use super::link::{Protocol, Shared};
 use super::mode::{End, Flow, Line, Messages, Mode};
 use super::pump::{Over, Pump};
-use super::wire::{Protocol, Shared};
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;

@@ -14,7 +14,7 @@
 //!
 //! It runs on the harness's own thread, inside a `LocalSet` (an actix system is one). Nothing blocks, and what is held
 //! is bounded: per connection and direction [`pump::QUEUE_CHUNKS`] reads of [`pump::READ_BYTES`] and one message of
-//! [`intercept::MESSAGE_BYTES_MAX`]; per wire [`wire::CONNECTIONS_MAX`] connections and [`wire::SECOND_MAX`] messages
+//! [`intercept::MESSAGE_BYTES_MAX`]; per wire [`link::CONNECTIONS_MAX`] connections and [`link::SECOND_MAX`] messages
 //! that are to be delivered on a connection of their own.
 //!
 //! Bytes are never left out of the middle of a stream, as no TCP does that: a connection that has lost some is reset
@@ -25,18 +25,18 @@ mod counters;
 mod deliver;
 pub mod framer;
 pub mod intercept;
+pub mod link;
 pub mod mode;
 pub mod probe;
 pub mod pump;
 mod url;
-pub mod wire;
 pub mod wires;
 
 #[cfg(test)]
 mod tests;
 
 pub use counters::Counts;
+pub use link::{Protocol, Wire};
 pub use mode::{End, Flow, Line, Messages, Mode};
 pub use probe::{Probed, probe};
-pub use wire::{Protocol, Wire};
 pub use wires::Wires;

@@ -5,7 +5,7 @@
 
 use super::deliver::read_answer;
 use super::framer::{Framer, Kind, Unanswered};
-use super::wire::{Protocol, Wire};
+use super::link::{Protocol, Wire};
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -11,8 +11,8 @@
 use super::counters::{Counters, bytes};
 use super::framer::Kind;
 use super::intercept::{Intercept, Todo};
+use super::link::Shared;
 use super::mode::{Flow, Messages, Mode};
-use super::wire::Shared;
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! Owns: finding them. Does not own: what else the URL says. On failure: a URL without servers is left as it is.
 
-use super::wire::Protocol;
+use super::link::Protocol;
 
 /// What a store's URL speaks, where it names servers at all.
 pub(super) fn protocol(url: &str) -> Option<Protocol> {

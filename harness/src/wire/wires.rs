@@ -3,9 +3,9 @@
 //! Owns: one wire for each link, however often a component on it starts again. Does not own: which links there are.
 //! On failure: a wire that cannot be laid keeps its component from being started.
 
+use super::link::{Protocol, Wire};
 use super::mode::Mode;
 use super::url;
-use super::wire::{Protocol, Wire};
 use host_kit::Random;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
