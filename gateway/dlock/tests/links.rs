@@ -15,8 +15,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// How long each fault is held once it was seen: several polls and renewals of a worker.
-const HOLD: Duration = Duration::from_millis(500);
+/// How long each fault is held at least once it was seen: several polls and renewals of a worker.
+const HOLD: Duration = Duration::from_millis(300);
+/// How much longer by chance, at most: some are held for longer than a lease lasts.
+const HOLD_MORE: Duration = Duration::from_millis(1_700);
 const ACCOUNTS: [&str; 3] = ["alpha", "beta", "gamma"];
 
 /// Runs all of them and answers the kinds that were injected.
@@ -71,7 +73,8 @@ async fn every_fault(cx: Cx<'_>, backends: &Backends, seed: u64) -> Result<Vec<S
             cx.payout(&payout, account, 1_000).await?;
             payouts.push(payout);
         }
-        let record = live(&ground, &entry, HOLD, began).await?;
+        let hold = HOLD + random.up_to(HOLD_MORE);
+        let record = live(&ground, &entry, hold, began).await?;
         println!(
             "{} on {}: {}; recovered after {} ms",
             record.kind, record.target, record.observed, record.recovered_ms
