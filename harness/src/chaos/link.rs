@@ -327,7 +327,10 @@ impl Fault for LinkFault {
             let mut seen = Vec::new();
             for struck in &self.struck {
                 let what = struck.shows(ground, self.sign).await?;
-                seen.push(format!("{}: {what}", struck.wire.name()));
+                seen.push(match self.struck.len() {
+                    1 => what,
+                    _ => format!("{}: {what}", struck.wire.name()),
+                });
             }
             Ok(seen.join("; "))
         })

@@ -58,7 +58,8 @@ fn any_stream_passes_unchanged_in_any_pieces_both_ways() {
                 from_caller.read_to_end(&mut heard_there),
                 from_target.read_to_end(&mut heard_back),
             );
-            (a.unwrap(), b.unwrap());
+            a.unwrap();
+            b.unwrap();
             assert!(heard_there == there && heard_back == back, "seed {seed}, case {case}");
             let counts = raw.wire.counts();
             let sizes = [there.len(), back.len()].map(|n| u64::try_from(n).unwrap());
