@@ -10,6 +10,7 @@ use harness::scenario::{Cx, Setup, silent};
 use harness::servers::Backends;
 use harness::stack::processes::Lab;
 use harness::stack::{Role, RunError, StackSpec, WorkerSpec};
+use harness::wire::{Wire, Wires};
 use host_kit::{Host, Random};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -87,15 +88,32 @@ async fn every_fault(cx: Cx<'_>, backends: &Backends, seed: u64) -> Result<Vec<S
         cx.await_payout(payout, "settled", |payout| settled(payout.state.as_str()))
             .await?;
     }
+    let wires = cx.stack.wires().map(Wires::all).unwrap_or_default();
     let (report, evidence) = cx.finish("links", "every fault of a link, once").await?;
     for verdict in &report.verdicts {
         println!("{verdict:?}");
     }
     assert!(report.ok(), "seed {seed}: {}", report.text());
+    let mut executions = 0;
     for payout in &payouts {
-        assert!(evidence.executions(payout) <= 1, "seed {seed}: {payout}");
+        let executed = evidence.executions(payout);
+        assert!(executed <= 1, "seed {seed}: {payout}");
+        executions += u64::try_from(executed).unwrap();
+    }
+    // The wires carried the work, not the probes alone: each execution, and the workers' heartbeats.
+    let requests = |link: &str| carried(&wires, link);
+    assert!(executions > 0 && requests("rail-proxy->rail-stub") >= executions);
+    for worker in ["W1", "W2"] {
+        assert!(requests(&format!("{worker}->lock-server")) > 20);
     }
     Ok(kinds)
+}
+
+fn carried(wires: &[Rc<Wire>], link: &str) -> u64 {
+    let wire = wires.iter().find(|wire| wire.name() == link);
+    wire.unwrap_or_else(|| panic!("there is no wire {link}"))
+        .counts()
+        .requests
 }
 
 fn run(store: &str) -> Vec<String> {
