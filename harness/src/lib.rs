@@ -27,4 +27,5 @@ pub mod scenario;
 pub mod servers;
 pub mod stack;
 pub mod up;
+pub mod wire;
 pub mod workdir;

@@ -68,6 +68,7 @@ pub async fn run(
         stores: Stores::default(),
         payment_fencing: true,
         rail_fencing: true,
+        wired: None,
         settings: BTreeMap::new(),
     };
     let mut stop = std::pin::pin!(stop);

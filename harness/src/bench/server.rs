@@ -38,6 +38,7 @@ impl Server {
             },
             payment_fencing: true,
             rail_fencing: true,
+            wired: None,
             settings: BTreeMap::new(),
         };
         let child = lab.lock_server(&plan.dir, spec).await?;

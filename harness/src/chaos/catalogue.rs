@@ -1,7 +1,7 @@
 //! The catalogue: every kind of fault the harness can inject.
 
 use super::fault::{Fault, Ground, Kind, Level, StoreKind};
-use super::{etcd, network, postgres, process};
+use super::{etcd, link, network, postgres, process};
 use crate::scenario::StackKind;
 use crate::stack::RunError;
 
@@ -20,13 +20,26 @@ pub struct Entry {
 /// All of them, level by level.
 #[must_use]
 pub fn all() -> Vec<Entry> {
-    [process::ENTRIES, network::ENTRIES, postgres::ENTRIES, etcd::ENTRIES].concat()
+    [
+        process::ENTRIES,
+        link::ENTRIES,
+        network::ENTRIES,
+        postgres::ENTRIES,
+        etcd::ENTRIES,
+    ]
+    .concat()
 }
 
 /// Whether a kind can be injected with this store on such a stack.
 #[must_use]
 pub fn is_available(kind: &Kind, store: StoreKind, stack: StackKind) -> bool {
-    kind.on.contains(&store) && (kind.level != Level::Network || stack == StackKind::Containers)
+    kind.on.contains(&store)
+        && match kind.level {
+            Level::Network => stack == StackKind::Containers,
+            // The wires run in the harness's process, beside the children on the loopback interface.
+            Level::Link => stack == StackKind::Processes,
+            _ => true,
+        }
 }
 
 /// Those that can be injected with this store on such a stack.

@@ -17,6 +17,7 @@ pub mod driver;
 pub mod etcd;
 pub mod fault;
 mod lineage;
+pub mod link;
 pub mod network;
 pub mod postgres;
 pub mod process;

@@ -12,6 +12,7 @@ mod reaper;
 
 use crate::history::Call;
 use crate::servers::Stores;
+use crate::wire::Wires;
 use futures_util::future::LocalBoxFuture;
 use host_kit::Host;
 use std::collections::BTreeMap;
@@ -95,6 +96,8 @@ pub struct StackSpec {
     pub payment_fencing: bool,
     /// Fence point (c) stands.
     pub rail_fencing: bool,
+    /// A wire lies on each link between its components, their stores and its workers; its chances hang on this seed.
+    pub wired: Option<u64>,
     /// Everything else, for every component.
     pub settings: BTreeMap<String, String>,
 }
@@ -123,6 +126,7 @@ impl StackSpec {
             stores: Stores::default(),
             payment_fencing: true,
             rail_fencing: true,
+            wired: None,
             settings: settings
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
@@ -143,6 +147,13 @@ impl StackSpec {
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.settings.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same with a wire on every link, so that links can be hurt. The harness itself still asks directly.
+    #[must_use]
+    pub const fn wired(mut self, seed: u64) -> Self {
+        self.wired = Some(seed);
         self
     }
 
@@ -269,6 +280,10 @@ pub trait Stack {
     fn host(&self) -> &Host;
     /// Where its components listen.
     fn links(&self) -> Links;
+    /// The wires on its links, where it was asked for them.
+    fn wires(&self) -> Option<&Wires> {
+        None
+    }
     /// What it was asked to be.
     fn spec(&self) -> &StackSpec;
     /// Where histories and evidence of this stack are kept.

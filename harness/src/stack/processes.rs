@@ -12,6 +12,8 @@ use super::{
     WorkerSpec, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
 use crate::servers::backends::StoreAt;
+use crate::wire::Wires;
+use crate::wire::wires::{LOCKDB, PAYDB};
 use actor_kit::TraceContext;
 use host_kit::Host;
 use http_client::{Caller, ClientOptions};
@@ -117,6 +119,7 @@ impl Lab {
             dir: dir
                 .canonicalize()
                 .map_err(RunError::io(format!("finding {}", dir.display())))?,
+            wires: spec.wired.map(Wires::new),
             spec,
             nodes: RefCell::default(),
             links: RefCell::default(),
@@ -137,6 +140,7 @@ impl Lab {
             dir: dir
                 .canonicalize()
                 .map_err(RunError::io(format!("finding {}", dir.display())))?,
+            wires: spec.wired.map(Wires::new),
             spec,
             nodes: RefCell::default(),
             links: RefCell::default(),
@@ -217,6 +221,7 @@ pub struct ProcessStack {
     spec: StackSpec,
     nodes: RefCell<BTreeMap<String, Node>>,
     links: RefCell<Links>,
+    wires: Option<Wires>,
     stopping: Cell<bool>,
 }
 
@@ -253,7 +258,10 @@ impl ProcessStack {
                 PAYMENT_RESOURCE,
                 Start {
                     component: PAYMENT_RESOURCE,
-                    args: vec!["--store".to_owned(), payment_store.url],
+                    args: vec![
+                        "--store".to_owned(),
+                        self.wired_store(PAYMENT_RESOURCE, PAYDB, payment_store.url)?,
+                    ],
                     settings: self.settings_and(payment_store.settings),
                     listen: listen(ports.map(|ports| ports.payments)),
                 },
@@ -275,9 +283,9 @@ impl ProcessStack {
                     component: RAIL_PROXY,
                     args: vec![
                         "--store".to_owned(),
-                        rail_store.url,
+                        self.wired_store(RAIL_PROXY, PAYDB, rail_store.url)?,
                         "--rail".to_owned(),
-                        rail_stub.clone(),
+                        self.wired_url(RAIL_PROXY, RAIL_STUB, &rail_stub)?,
                     ],
                     settings: self.settings_and(rail_store.settings),
                     listen: listen(ports.map(|ports| ports.rail_proxy)),
@@ -302,12 +310,32 @@ impl ProcessStack {
             LOCK_SERVER,
             Start {
                 component: LOCK_SERVER,
-                args: vec!["--store".to_owned(), store.url],
+                args: vec!["--store".to_owned(), self.wired_store(LOCK_SERVER, LOCKDB, store.url)?],
                 settings: self.settings_and(store.settings),
                 listen: listen(port),
             },
         )
         .await
+    }
+
+    /// A component's URL as another node is told of it: through their wire, where there are wires.
+    fn wired_url(&self, from: &str, to: &str, url: &str) -> Result<String, RunError> {
+        match &self.wires {
+            Some(wires) => wires
+                .http(from, to, url)
+                .map_err(RunError::io(format!("laying a wire {}", Wires::link(from, to)))),
+            None => Ok(url.to_owned()),
+        }
+    }
+
+    /// A store's URL as a component is told of it: through a wire to each server, where there are wires.
+    fn wired_store(&self, from: &str, to: &str, url: String) -> Result<String, RunError> {
+        match &self.wires {
+            Some(wires) => wires
+                .store(from, to, &url)
+                .map_err(RunError::io(format!("laying a wire {}", Wires::link(from, to)))),
+            None => Ok(url),
+        }
     }
 
     fn settings_and(&self, more: BTreeMap<String, String>) -> BTreeMap<String, String> {
@@ -481,6 +509,10 @@ impl Stack for ProcessStack {
         self.links.borrow().clone()
     }
 
+    fn wires(&self) -> Option<&Wires> {
+        self.wires.as_ref()
+    }
+
     fn spec(&self) -> &StackSpec {
         &self.spec
     }
@@ -492,6 +524,13 @@ impl Stack for ProcessStack {
     fn worker(&self, spec: WorkerSpec) -> Step<'_, ()> {
         Box::pin(async move {
             let links = self.links();
+            let wired = |to: &str, url: &str| self.wired_url(&spec.name, to, url);
+            let links = Links {
+                lock_server: wired(LOCK_SERVER, &links.lock_server)?,
+                payments: wired(PAYMENT_RESOURCE, &links.payments)?,
+                rail_proxy: wired(RAIL_PROXY, &links.rail_proxy)?,
+                rail_stub: links.rail_stub,
+            };
             let start = Start {
                 component: WORKER,
                 args: worker_arguments(&links, &spec),
