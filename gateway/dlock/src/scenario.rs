@@ -1,4 +1,4 @@
-//! `dlock scenario UC-0x`: one use case on stacks of its own, judged and printed.
+//! `dlock scenario UC-0x|crash-points`: one of them on stacks of its own, judged and printed.
 //!
 //! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
 
@@ -7,17 +7,18 @@ use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::report::{CellReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
-use harness::scenario::{self, UseCase};
+use harness::scenario::{self, UseCase, crash_points};
 use std::path::PathBuf;
 
-/// Run one use case against a dlock of child processes, and judge it.
+/// Run one use case, or the crashes at every step, against a dlock of child processes, and judge it.
 ///
 /// Exit codes: 0 all held · 1 a check or verdict failed · 2 could not run.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// UC-01 to UC-08; UC-03 is the matrix of both kill switches.
-    #[arg(value_name = "UC-0x", value_parser = use_case)]
-    case: UseCase,
+    /// UC-01 to UC-08, of which UC-03 is the matrix of both kill switches; `crash-points` kills every component at every
+    /// fault point.
+    #[arg(value_name = "UC-0x|crash-points", value_parser = what)]
+    what: What,
     /// Replays the choices of an earlier run.
     #[arg(long)]
     seed: Option<u64>,
@@ -34,8 +35,19 @@ pub struct Args {
     output: OutputArgs,
 }
 
-fn use_case(text: &str) -> Result<UseCase, String> {
-    UseCase::parse(text).ok_or_else(|| "must be UC-01 to UC-08".to_owned())
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Case(UseCase),
+    CrashPoints,
+}
+
+fn what(text: &str) -> Result<What, String> {
+    if text == crash_points::NAME {
+        return Ok(What::CrashPoints);
+    }
+    let case = UseCase::parse(text).map(What::Case);
+    case.ok_or_else(|| format!("must be UC-01 to UC-08 or {}", crash_points::NAME))
 }
 
 /// Runs it.
@@ -51,8 +63,8 @@ pub fn run(args: Args) -> crate::Outcome {
 
 async fn go(args: Args) -> crate::Outcome {
     let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
-    let failover = match args.case {
-        UseCase::Uc07 => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
+    let failover = match args.what {
+        What::Case(UseCase::Uc07) => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
         _ => None,
     };
     // UC-07 hurts its servers, so it starts its own.
@@ -66,22 +78,33 @@ async fn go(args: Args) -> crate::Outcome {
         workdir,
         progress,
     } = lab("scenario", args.seed, &stores, args.keep).await?;
-    let (ok, text, json) = if args.case == UseCase::Uc03 {
-        let cells = harness::demo::matrix(&setup, &progress).await;
-        let cells = cells.inspect_err(|_| progress.finish()).map_err(failed)?;
-        let ok = cells.iter().all(CellReport::ok);
-        (
-            ok,
-            format!("{}{}", matrix_text(&cells), money(&cells)),
-            serde_json::to_value(&cells),
-        )
-    } else {
-        let report = match failover {
-            Some(failover) => uc07::run(&setup, failover).await,
-            None => scenario::run(&setup, args.case).await,
-        };
-        let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
-        (report.ok(), report.text(), serde_json::to_value(&report))
+    let (ok, text, json) = match args.what {
+        What::CrashPoints => {
+            let report = crash_points::run(&setup).await;
+            let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
+            let table = workdir.path().join("crash-points.md");
+            std::fs::write(&table, report.markdown())
+                .map_err(|error| Failure::new(CANNOT_RUN, format!("writing {}: {error}", table.display())))?;
+            (report.ok(), report.text(), serde_json::to_value(&report))
+        }
+        What::Case(UseCase::Uc03) => {
+            let cells = harness::demo::matrix(&setup, &progress).await;
+            let cells = cells.inspect_err(|_| progress.finish()).map_err(failed)?;
+            let ok = cells.iter().all(CellReport::ok);
+            (
+                ok,
+                format!("{}{}", matrix_text(&cells), money(&cells)),
+                serde_json::to_value(&cells),
+            )
+        }
+        What::Case(case) => {
+            let report = match failover {
+                Some(failover) => uc07::run(&setup, failover).await,
+                None => scenario::run(&setup, case).await,
+            };
+            let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
+            (report.ok(), report.text(), serde_json::to_value(&report))
+        }
     };
     progress.finish();
     setup.backends.clean_up().await;
