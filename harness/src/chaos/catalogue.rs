@@ -1,7 +1,7 @@
 //! The catalogue: every kind of fault the harness can inject.
 
 use super::fault::{Fault, Ground, Kind, StoreKind};
-use super::process;
+use super::{actor, operator, process, rail};
 use crate::stack::RunError;
 
 /// How a fault of a kind is made: with its target chosen by the run's seed.
@@ -19,7 +19,7 @@ pub struct Entry {
 /// All of them, level by level.
 #[must_use]
 pub fn all() -> Vec<Entry> {
-    [process::ENTRIES].concat()
+    [process::ENTRIES, actor::ENTRIES, rail::ENTRIES, operator::ENTRIES].concat()
 }
 
 /// Those that can be injected with this store.

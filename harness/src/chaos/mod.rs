@@ -12,7 +12,11 @@
 //! On failure: a fault whose effect was never seen, or after which the stack did not become healthy, makes the run
 //! impossible or failed; it is never passed over.
 
+pub mod actor;
 pub mod catalogue;
 pub mod driver;
 pub mod fault;
+pub mod operator;
+mod own;
 pub mod process;
+pub mod rail;

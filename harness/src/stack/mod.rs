@@ -137,6 +137,12 @@ impl StackSpec {
             .with("rail.visibility-horizon", "15s")
     }
 
+    /// The same with the debug control, by which actors are paused and made to panic.
+    #[must_use]
+    pub fn controlled(self) -> Self {
+        self.with("debug.endpoints", "true").with("debug.control", "true")
+    }
+
     /// The same with one setting changed.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {

@@ -113,9 +113,10 @@ pub const KILLS: &[Crash] = &[
     kill("lock_server.after_close", Drive::Lock),
     kill("lock_server.before_revoke", Drive::Revoke),
     kill("lock_server.after_revoke", Drive::Revoke),
-    // The first sweep is the start's own and finds nothing; a later one ends what the drive lets expire.
-    kill("lock_server.before_expire", Drive::Expire).nth(2),
-    kill("lock_server.after_expire", Drive::Expire).nth(2),
+    // The first sweep is the start's own, the second comes before anything can be due; the third ends what the drive lets
+    // expire.
+    kill("lock_server.before_expire", Drive::Expire).nth(3),
+    kill("lock_server.after_expire", Drive::Expire).nth(3),
     kill("lock_server.before_floor", Drive::Floor),
     kill("lock_server.after_floor", Drive::Floor),
     kill("lock_server.before_dismiss", Drive::Dismiss),
