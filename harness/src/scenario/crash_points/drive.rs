@@ -5,7 +5,7 @@
 //! is the wrong one, or none comes.
 
 use crate::model::lock_key;
-use crate::scenario::Cx;
+use crate::scenario::{CURRENCY, Cx};
 use crate::stack::{RunError, eventually};
 use host_kit::Random;
 use http_client::CallError;
@@ -14,7 +14,7 @@ use http_contract::lock::{
     AcquireBody, FloorBody, HeartbeatRequest, KeyStatus, OpenSessionRequest, RenewBody, RevokeBody,
 };
 use http_contract::payment::{CancelBody, CreditBody, PayoutState};
-use http_contract::rail::{FaultPlan, FaultRule, SubmissionFenceBody};
+use http_contract::rail::{AckAnswer, AckBody, AckOutcome, FaultPlan, FaultRule, SubmissionFenceBody};
 use lock_api::{FencingToken, LockKey};
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ pub enum Drive {
     TimeOut,
     /// The same, with a rail that answers no lookup until the payout was escalated.
     Escalate,
+    /// A payout of which nobody can tell whether the rail has it: escalated, until a human has asked the rail and the rail
+    /// has said in an ack of its own (R4) that it declined.
+    Human,
     /// A payout whose rail acks twice more, asynchronously.
     Ack,
     /// An account that gets the money for its payout from outside.
@@ -95,6 +98,12 @@ impl<'a> Driver<'a> {
                     cx.apis.stub.clear_faults(&cx.apis.trace()).await
                 })
                 .await
+            }
+            Drive::Human => {
+                self.pay(OPENING).await?;
+                self.await_payout("escalated", |payout| payout.escalated_at.is_some())
+                    .await?;
+                self.declined_by_ack().await
             }
             Drive::Credit => self.credit().await,
             Drive::Cancel => self.cancel().await,
@@ -217,6 +226,23 @@ impl<'a> Driver<'a> {
     async fn pay(&self, opening: i64) -> Result<(), RunError> {
         self.cx.account(&self.account, opening).await?;
         self.cx.payout(&self.payout, &self.account, self.amount).await
+    }
+
+    async fn declined_by_ack(&self) -> Result<(), RunError> {
+        let ack = AckBody {
+            client_reference: self.payout.clone(),
+            outcome: AckOutcome::Declined,
+            rail_reference: None,
+            decline_reason: Some("never received, says the rail".to_owned()),
+            amount_minor: self.amount,
+            currency: CURRENCY.to_owned(),
+        };
+        let rail = self.cx.apis.rail.caller();
+        self.told("the rail's own word", &[], async || {
+            rail.post_json::<_, AckAnswer>("/v1/rail/acks", &ack, &self.cx.apis.trace())
+                .await
+        })
+        .await
     }
 
     async fn credit(&self) -> Result<(), RunError> {
