@@ -13,6 +13,8 @@ use http_contract::rail::{FaultPlan, FaultRule};
 
 /// How long the rail keeps a payout of a fault's own waiting: long enough to be found under way on a busy machine.
 pub(super) const KEPT_WAITING_MS: u64 = 2_000;
+/// How much of the fault's name stands in its payout's id, which may have 35 characters.
+const NAME_MAX: usize = 26;
 /// What its account has.
 const OPENING_MINOR: i64 = 1_000_000;
 /// How much it is about.
@@ -78,7 +80,9 @@ pub(super) async fn change_plan(ground: &Ground<'_>, change: impl Fn(&mut FaultP
 impl Own {
     /// One with a name of its own.
     pub fn new(ground: &Ground<'_>, fault: &str) -> Self {
-        let name = format!("{}-{:016x}", fault.replace(['.', '_'], "-"), ground.random.u64());
+        let what = fault.split_once('.').map_or(fault, |(_, what)| what).replace('_', "-");
+        let chance = ground.random.below(1 << 32);
+        let name = format!("{what:.NAME_MAX$}-{chance:08x}");
         Self {
             account: format!("account-{name}"),
             payout: name,
