@@ -12,9 +12,11 @@ use super::own::{Does, KEPT_WAITING_MS, Own};
 use crate::stack::{LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RunError, Step, eventually};
 use http_client::{CallError, Caller, ClientOptions};
 use http_contract::Code;
+use http_contract::payment::PayoutState;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// How long a pause is asked for. It is ended by a resume; this is for a harness that has died.
@@ -185,8 +187,8 @@ struct ActorFault {
     hurt: Hurt,
     /// What was struck.
     struck: RefCell<Option<Struck>>,
-    /// Its own payout, for an actor that lives only as long as one is under way.
-    own: RefCell<Option<Own>>,
+    /// Its own payouts, for an actor that lives only as long as one is under way; the last one is under way now.
+    own: RefCell<Vec<Rc<Own>>>,
 }
 
 #[derive(Clone, Debug)]
@@ -283,9 +285,7 @@ impl ActorFault {
 
     /// Those that live now, with what is of the fault's own payout alone where it has one.
     async fn living(&self, ground: &Ground<'_>) -> Result<Vec<(String, Shown)>, RunError> {
-        let own = self.own.borrow();
-        let wanted = own.as_ref().map(|own| (own.payout.clone(), own.account.clone()));
-        drop(own);
+        let own = self.own.borrow().last().cloned();
         let mut living = Vec::new();
         for node in self.nodes(ground)? {
             let shown = tree(ground, &node).await.unwrap_or_default();
@@ -294,9 +294,8 @@ impl ActorFault {
                     .into_iter()
                     .filter(|actor| actor.kind == self.whose.kind)
                     .filter(|actor| {
-                        wanted
-                            .as_ref()
-                            .is_none_or(|(payout, account)| actor.path.contains(payout) || actor.path.contains(account))
+                        own.as_ref()
+                            .is_none_or(|own| actor.path.contains(&own.payout) || actor.path.contains(&own.account))
                     })
                     .map(|actor| (node.clone(), actor)),
             );
@@ -304,8 +303,29 @@ impl ActorFault {
         Ok(living)
     }
 
+    /// Brings a payout of the fault's own, where there is none, or the last one got away.
+    async fn bring_one(&self, ground: &Ground<'_>) -> Result<(), RunError> {
+        let last = self.own.borrow().last().cloned();
+        if let Some(last) = last {
+            let got_away = last
+                .look(ground)
+                .await
+                .is_some_and(|payout| !matches!(payout.state, PayoutState::Pending | PayoutState::Claimed));
+            if !got_away {
+                return Ok(());
+            }
+        }
+        let own = Rc::new(Own::new(ground, self.name));
+        own.ask(ground, &[Does::after("latency", KEPT_WAITING_MS)]).await?;
+        self.own.borrow_mut().push(own);
+        Ok(())
+    }
+
     /// Strikes one that lives. None when there is none, or it has gone in between.
     async fn strike(&self, ground: &Ground<'_>) -> Result<Option<Struck>, RunError> {
+        if self.whose.passing {
+            self.bring_one(ground).await?;
+        }
         let living = self.living(ground).await?;
         let Ok(count) = u64::try_from(living.len()) else {
             return Ok(None);
@@ -367,11 +387,6 @@ impl Fault for ActorFault {
 
     fn inject<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, ()> {
         Box::pin(async {
-            if self.whose.passing {
-                let own = Own::new(ground, self.name);
-                own.ask(ground, &[Does::after("latency", KEPT_WAITING_MS)]).await?;
-                *self.own.borrow_mut() = Some(own);
-            }
             let what = format!("a living {} to be struck", self.whose.kind);
             let struck = eventually(ground.stack.host(), &what, SHOWS_WITHIN, async || {
                 self.strike(ground).await
@@ -395,8 +410,7 @@ impl Fault for ActorFault {
 
     fn undo<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, ()> {
         Box::pin(async {
-            let own = self.own.borrow_mut().take();
-            if let Some(own) = own {
+            for own in self.own.take() {
                 own.withdraw(ground).await?;
             }
             if self.hurt == Hurt::Pause {
