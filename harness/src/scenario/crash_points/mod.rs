@@ -30,7 +30,7 @@ pub use table::{CrashReport, CrashRow};
 /// What the command line calls it.
 pub const NAME: &str = "crash-points";
 /// How many stacks share the points. More would keep a small machine from answering in time.
-const LANES: usize = 4;
+const LANES: usize = 3;
 /// How long a component may take to its point and to be seen there. Generous: the machine may be busy.
 const REACHED_WITHIN: Duration = Duration::from_secs(60);
 /// Longer than any lease of the stack: how long a component stands still before it goes on.
