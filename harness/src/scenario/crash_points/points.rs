@@ -220,7 +220,8 @@ mod tests {
         let mut points = BTreeSet::new();
         for file in files {
             let text = std::fs::read_to_string(file).unwrap();
-            let names = text.split(&format!("\"{component}.")).skip(1);
+            let quoted = format!("\"{component}.");
+            let names = text.split(quoted.as_str()).skip(1);
             points.extend(
                 names
                     .filter_map(|rest| rest.split_once('"'))
