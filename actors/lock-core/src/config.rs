@@ -41,6 +41,8 @@ pub struct Config {
     pub seal_interval: Duration,
     /// How long sealed events are kept (`lock.audit.retention`).
     pub audit_retention: Duration,
+    /// How often sealed events past their retention are dropped.
+    pub drop_interval: Duration,
     /// How often the gauges are corrected by counting in the store.
     pub count_interval: Duration,
 }
@@ -66,6 +68,7 @@ impl Default for Config {
             housekeeping_limit: 1_000,
             seal_interval: Duration::from_secs(10),
             audit_retention: Duration::from_secs(30 * 24 * 60 * 60),
+            drop_interval: Duration::from_secs(5 * 60),
             count_interval: Duration::from_secs(15),
         }
     }

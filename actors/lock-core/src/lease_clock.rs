@@ -415,7 +415,7 @@ impl LeaseClock {
         match chore {
             Chore::PurgeTombstones => self.config.purge_interval,
             Chore::Seal => self.config.seal_interval,
-            Chore::DropSealed => Duration::from_secs(60 * 60),
+            Chore::DropSealed => self.config.drop_interval,
             Chore::Count => self.config.count_interval,
         }
     }
@@ -833,9 +833,15 @@ impl Receive<ChoreDue> for LeaseClock {
     fn receive(&mut self, due: ChoreDue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         let (store, config, clock) = (self.store.clone(), self.config.clone(), cx.clock().clone());
         let (within, limit) = (config.store_timeout, config.housekeeping_limit);
-        let chore = due.chore;
+        let (chore, faults) = (due.chore, cx.host().faults.clone());
         cx.pipe(
             async move {
+                match chore {
+                    Chore::PurgeTombstones => fault_point!(faults, "lock_server.before_purge"),
+                    Chore::Seal => fault_point!(faults, "lock_server.before_seal"),
+                    Chore::DropSealed => fault_point!(faults, "lock_server.before_drop"),
+                    Chore::Count => {}
+                }
                 let more = |more: bool| if more { ChoreResult::More } else { ChoreResult::Done };
                 let result = match chore {
                     Chore::PurgeTombstones => store
@@ -886,6 +892,12 @@ async fn count(store: &dyn LockStore, within: Duration) -> Result<(i64, i64), St
 
 impl Receive<ChoreDone> for LeaseClock {
     fn receive(&mut self, done: ChoreDone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        match done.chore {
+            Chore::PurgeTombstones => fault_point!(cx.host().faults, "lock_server.after_purge"),
+            Chore::Seal => fault_point!(cx.host().faults, "lock_server.after_seal"),
+            Chore::DropSealed => fault_point!(cx.host().faults, "lock_server.after_drop"),
+            Chore::Count => {}
+        }
         let mut after = self.interval(done.chore);
         match done.result {
             ChoreResult::More => after = Duration::from_millis(10),

@@ -11,7 +11,7 @@ use crate::lease_clock::{
 };
 use crate::metrics::Metrics;
 use actor_kit::{Ask, AskError, Handle, Kit, Receive, TraceContext};
-use host_kit::Clock;
+use host_kit::{Clock, Faults, fault_point};
 use lock_api::{
     AcquireRequest, EventQuery, ExpiredGrant, FloorOutcome, Heartbeat, HeartbeatOutcome, KeyState, Lineage, LockEvent,
     LockKey, LockStore, OpenSession, Operator, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
@@ -44,6 +44,7 @@ pub struct LockService {
     config: Arc<Config>,
     metrics: Metrics,
     time: Clock,
+    faults: Faults,
 }
 
 impl std::fmt::Debug for LockService {
@@ -90,6 +91,7 @@ impl LockService {
             config,
             metrics,
             time: kit.clock().clone(),
+            faults: kit.host().faults.clone(),
         }
     }
 
@@ -319,8 +321,12 @@ impl LockService {
     /// [`Refusal`].
     pub async fn advance_floor(&self, floor: u64, operator: Operator, reason: String) -> Result<FloorOutcome, Refusal> {
         let within = self.config.store_timeout;
-        self.read(self.store.advance_floor(floor, operator, reason, within))
-            .await
+        fault_point!(self.faults, "lock_server.before_floor");
+        let answer = self
+            .read(self.store.advance_floor(floor, operator, reason, within))
+            .await;
+        fault_point!(self.faults, "lock_server.after_floor");
+        answer
     }
 
     /// L9: dismisses a doubt.
@@ -329,7 +335,10 @@ impl LockService {
     /// [`Refusal`].
     pub async fn dismiss_regression(&self, operator: Operator, reason: String) -> Result<FloorOutcome, Refusal> {
         let within = self.config.store_timeout;
-        self.read(self.store.dismiss_regression(operator, reason, within)).await
+        fault_point!(self.faults, "lock_server.before_dismiss");
+        let answer = self.read(self.store.dismiss_regression(operator, reason, within)).await;
+        fault_point!(self.faults, "lock_server.after_dismiss");
+        answer
     }
 
     /// Whether the store can do its work.

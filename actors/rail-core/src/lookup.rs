@@ -6,7 +6,7 @@
 
 use crate::metrics::RailMetrics;
 use crate::rail::{Rail, read_book};
-use host_kit::{Clock, Host};
+use host_kit::{Clock, Host, fault_point};
 use lock_api::{StoreError, UnixMillis};
 use rail_store::{LookupOutcome, LookupRecord, RailStore};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -72,7 +72,9 @@ impl Reconciler {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .now(&self.host.clock, self.visibility_horizon);
+        fault_point!(self.host.faults, "rail_proxy.before_lookup");
         let reply = self.rail.look_up(reference.clone(), self.rail_within).await;
+        fault_point!(self.host.faults, "rail_proxy.after_lookup");
         let lookup = LookupRecord {
             lookup_id: self.host.ids.prefixed("lookup"),
             submission_id: self.host.ids.prefixed("submission"),
@@ -82,7 +84,9 @@ impl Reconciler {
             visibility_horizon_ms: u64::try_from(self.visibility_horizon.as_millis()).unwrap_or(u64::MAX),
             sighting: read_book(&reference, &reply),
         };
+        fault_point!(self.host.faults, "rail_proxy.before_lookup_record");
         let outcome = self.store.record_lookup(lookup, self.store_within).await?;
+        fault_point!(self.host.faults, "rail_proxy.after_lookup_record");
         if let Some(found) = outcome.as_ref().filter(|outcome| outcome.double_found) {
             tracing::error!(
                 event = "double_payment_suspected",

@@ -113,6 +113,12 @@ fn a_production_build_knows_no_kill_switch_no_fault_point_and_no_laboratory() {
         );
     }
 
+    // Nor is the route there that makes an actor panic: its text is not in the binary.
+    let image = std::fs::read(&binary).unwrap();
+    let contains = |text: &[u8]| image.windows(text.len()).any(|window| window == text);
+    assert!(contains(b"/debug/actors/{path}/pause"), "the search finds nothing");
+    assert!(!contains(b"/debug/actors/{path}/panic"));
+
     let help = String::from_utf8(run(&binary, &["--help"], &[]).stdout).unwrap();
     for verb in ["rail-stub", "up", "demo", "scenario", "bench"] {
         assert_eq!(run(&binary, &[verb], &[]).status.code(), Some(64), "{verb}");

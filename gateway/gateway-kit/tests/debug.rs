@@ -126,6 +126,7 @@ async fn debug_routes_are_not_there_unless_switched_on() {
         ("GET", "/debug/trace"),
         ("POST", "/debug/actors/test%2Fcounter/pause"),
         ("POST", "/debug/actors/test%2Fcounter/resume"),
+        ("POST", "/debug/actors/test%2Fcounter/panic"),
     ] {
         let answer = send(&service, method, path, None).await;
         assert_eq!(
@@ -166,4 +167,41 @@ async fn an_actor_is_paused_and_resumed_by_its_path() {
         (nobody.status, nobody.json()["code"].as_str()),
         (404, Some("NOT_FOUND"))
     );
+}
+
+#[cfg(feature = "lab")]
+#[actix_web::test]
+async fn an_actor_that_is_told_to_panic_is_built_anew_and_the_tree_counts_it() {
+    let (gateway, kit, counter) = gateway(&[("debug.control", "true"), ("debug.endpoints", "true")]);
+    let service = InProcess(actix_web::test::init_service(gateway.apps(|_: &mut web::ServiceConfig| {}).app()).await);
+    let trace = TraceContext::root(&kit.host().random);
+    let encoded: String = counter.path().bytes().map(|byte| format!("%{byte:02X}")).collect();
+    assert_eq!(counter.ask(Add, Duration::from_secs(10), &trace).await, Ok(1));
+    let told = send(&service, "POST", &format!("/debug/actors/{encoded}/panic"), None).await;
+    assert_eq!((told.status, &told.json()["actor"]), (200, &counter.path().into()));
+    // What it had counted is forgotten: this is a new one under the same path.
+    assert_eq!(counter.ask(Add, Duration::from_secs(10), &trace).await, Ok(1));
+    let shown = send(&service, "GET", "/debug/actors", None).await.json();
+    assert_eq!(shown["actors"][0]["restarts"], 1, "{shown}");
+    let nobody = send(&service, "POST", "/debug/actors/test%2Fnobody/panic", None).await;
+    assert_eq!(
+        (nobody.status, nobody.json()["code"].as_str()),
+        (404, Some("NOT_FOUND"))
+    );
+}
+
+#[cfg(feature = "lab")]
+#[actix_web::test]
+async fn no_actor_is_paused_or_panics_where_only_the_tree_is_shown() {
+    let (gateway, _kit, counter) = gateway(&[("debug.endpoints", "true")]);
+    let service = InProcess(actix_web::test::init_service(gateway.apps(|_: &mut web::ServiceConfig| {}).app()).await);
+    let encoded: String = counter.path().bytes().map(|byte| format!("%{byte:02X}")).collect();
+    for verb in ["pause", "resume", "panic"] {
+        let answer = send(&service, "POST", &format!("/debug/actors/{encoded}/{verb}"), None).await;
+        assert_eq!(
+            (answer.status, answer.json()["code"].as_str()),
+            (404, Some("NOT_FOUND")),
+            "{verb}"
+        );
+    }
 }

@@ -51,6 +51,8 @@ pub fn core_config(settings: &Settings) -> Config {
         tombstone_retention: settings.duration("lock.tombstone.retention"),
         seal_interval: settings.duration("lock.audit.seal-interval"),
         audit_retention: settings.duration("lock.audit.retention"),
+        // Seldom beside the sealing, without which there is nothing to drop; never less often than hourly.
+        drop_interval: (settings.duration("lock.audit.seal-interval") * 30).min(Duration::from_secs(60 * 60)),
         // Purged several times within the shortest retention that is of use, but not in a tight loop.
         purge_interval: (settings.duration("lock.tombstone.retention") / 4)
             .clamp(Duration::from_millis(250), Duration::from_secs(10)),

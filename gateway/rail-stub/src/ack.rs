@@ -3,7 +3,9 @@
 //! Owns: sending them. Does not own: when they are sent. On failure: an ack that could not be delivered is logged and
 //! lost, as a real rail's would be.
 
+use crate::AtPoint;
 use serde::Serialize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How long an ack may take.
@@ -23,25 +25,64 @@ pub struct Ack {
 }
 
 /// Where acks go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AckUrl {
+    /// To this URL.
+    Known(String),
+    /// To the URL that stands in this file when an ack is due: for a rail that starts before whom it acks to.
+    InFile(PathBuf),
+}
+
+impl AckUrl {
+    /// A URL, or a file's name after `@`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        text.strip_prefix('@')
+            .map_or_else(|| Self::Known(text.to_owned()), |file| Self::InFile(file.into()))
+    }
+
+    /// The URL as it is now.
+    fn get(&self) -> Option<String> {
+        match self {
+            Self::Known(url) => Some(url.clone()),
+            Self::InFile(file) => match std::fs::read_to_string(file) {
+                Ok(url) => Some(url.trim().to_owned()),
+                Err(error) => {
+                    tracing::warn!(event = "ack_url_unread", file = %file.display(), %error);
+                    None
+                }
+            },
+        }
+    }
+}
+
+/// Sends acks.
 #[derive(Clone)]
 pub struct Acks {
     client: awc::Client,
-    url: Option<String>,
+    url: Option<AckUrl>,
+    at_point: AtPoint,
 }
 
 impl Acks {
-    pub fn new(url: Option<String>) -> Self {
+    pub fn new(url: Option<AckUrl>, at_point: AtPoint) -> Self {
         Self {
             client: awc::Client::builder().timeout(ACK_WITHIN).disable_redirects().finish(),
             url,
+            at_point,
         }
     }
 
     /// Sends acks one after the other.
     pub async fn deliver(&self, acks: Vec<Ack>) {
-        let Some(url) = &self.url else { return };
+        let Some(url) = self.url.as_ref().filter(|_| !acks.is_empty()).and_then(AckUrl::get) else {
+            return;
+        };
         for ack in acks {
-            match self.client.post(url).force_close().send_json(&ack).await {
+            (self.at_point)("rail_stub.before_ack");
+            let answered = self.client.post(url.as_str()).force_close().send_json(&ack).await;
+            (self.at_point)("rail_stub.after_ack");
+            match answered {
                 Ok(answer) if answer.status().is_success() => {
                     tracing::info!(event = "ack_delivered", client_reference = ack.client_reference);
                 }

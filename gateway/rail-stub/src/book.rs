@@ -1,12 +1,15 @@
 //! The rail's own book: what it read, executed and declined. The harness's verdicts rest on it.
 //!
-//! Owns: the book, in memory. Does not own: when something is entered. On failure: there is none; a stub that is
-//! restarted begins with an empty book.
+//! Owns: the book, in memory, and its way into a file and back. Does not own: when something is entered. On failure: a
+//! line that cannot be written ends the process, as money that moved without an entry would be a lie.
 
 use crate::fault::{Fault, Faults, draw};
+use crate::journal::{Entry, Journal};
 use rand::Rng;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::BorrowedFormatItem;
@@ -14,7 +17,7 @@ use time::macros::format_description;
 use tokio::time::Instant;
 
 /// One execution: money has moved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
     pub rail_reference: String,
     pub amount_minor: i64,
@@ -23,7 +26,7 @@ pub struct Execution {
 }
 
 /// One refusal by the rail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Declined {
     pub reason: String,
     pub at: String,
@@ -68,6 +71,8 @@ pub struct Book {
     pub faults: Faults,
     stats: Stats,
     pages: BTreeMap<String, Page>,
+    /// Where each entry goes before anybody can see it.
+    journal: Option<Journal>,
 }
 
 impl Book {
@@ -77,6 +82,36 @@ impl Book {
             faults: Faults::default(),
             stats: Stats::default(),
             pages: BTreeMap::new(),
+            journal: None,
+        }
+    }
+
+    /// Reads what a file has of an earlier run, and keeps every further entry there. Calls that were open when that run
+    /// ended will not execute any more.
+    pub fn keep_in(&mut self, file: &Path) -> io::Result<()> {
+        let (journal, entries) = Journal::open(file)?;
+        for entry in entries {
+            match entry {
+                Entry::Body => self.stats.bodies_read += 1,
+                Entry::Call { reference } => self.pages.entry(reference).or_default().bodies_read += 1,
+                Entry::Executed { reference, execution } => {
+                    self.stats.executed += 1;
+                    let page = self.pages.entry(reference).or_default();
+                    page.executions.push((execution, Instant::now()));
+                }
+                Entry::Declined { reference, declined } => {
+                    self.stats.declined += 1;
+                    self.pages.entry(reference).or_default().declined.push(declined);
+                }
+            }
+        }
+        self.journal = Some(journal);
+        Ok(())
+    }
+
+    fn enter(&mut self, entry: &Entry) {
+        if let Some(journal) = &mut self.journal {
+            journal.append(entry);
         }
     }
 
@@ -90,11 +125,15 @@ impl Book {
 
     /// A body was read to its last byte, whatever it says.
     pub fn body_read(&mut self) {
+        self.enter(&Entry::Body);
         self.stats.bodies_read += 1;
     }
 
     /// It is a call of this reference: opens it. Answers which one, from 0.
     pub fn open(&mut self, reference: &str) -> u64 {
+        self.enter(&Entry::Call {
+            reference: reference.to_owned(),
+        });
         let page = self.pages.entry(reference.to_owned()).or_default();
         page.bodies_read += 1;
         page.open += 1;
@@ -130,6 +169,10 @@ impl Book {
             currency: currency.to_owned(),
             at: rfc3339(at),
         };
+        self.enter(&Entry::Executed {
+            reference: reference.to_owned(),
+            execution: execution.clone(),
+        });
         let page = self.pages.entry(reference.to_owned()).or_default();
         page.executions.push((execution, Instant::now() + hidden_for));
         rail_reference
@@ -144,11 +187,16 @@ impl Book {
     /// The rail refuses.
     pub fn decline(&mut self, reference: &str, reason: &str, at: OffsetDateTime) {
         self.stats.declined += 1;
-        let page = self.pages.entry(reference.to_owned()).or_default();
-        page.declined.push(Declined {
+        let declined = Declined {
             reason: reason.to_owned(),
             at: rfc3339(at),
+        };
+        self.enter(&Entry::Declined {
+            reference: reference.to_owned(),
+            declined: declined.clone(),
         });
+        let page = self.pages.entry(reference.to_owned()).or_default();
+        page.declined.push(declined);
     }
 
     /// Which lookup of this reference this is, from 0. A reference the rail never heard of keeps no page.

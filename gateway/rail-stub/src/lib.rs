@@ -1,9 +1,10 @@
 //! The rail stub: the environment, not the system. Deliberately not idempotent: every accepted call executes, again and
 //! again (FR-21, C3.6), and it sees neither a token nor an idempotency key.
 //!
-//! Owns: a book in memory of what it read, executed and declined, and faults on demand. It depends on no other package.
+//! Owns: a book of what it read, executed and declined, and faults on demand. It depends on no other package.
 //! Does not own: anybody else's idea of what it did.
-//! On failure: it behaves badly on purpose; a restart begins with an empty book.
+//! On failure: it behaves badly on purpose. A restart begins with an empty book, unless the book is kept in a file: then it
+//! goes on where it stood, as a rail's books do. Faults are not kept.
 //!
 //! It speaks HTTP/1.1 over its own small server, because half of its faults are done to the socket.
 
@@ -11,8 +12,10 @@ mod ack;
 mod book;
 mod fault;
 mod http;
+mod journal;
 mod submit;
 
+pub use ack::AckUrl;
 pub use fault::{Fault, Faults, Rule};
 
 use book::Book;
@@ -21,6 +24,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,18 +41,42 @@ const IDLE_MAX: Duration = Duration::from_secs(30);
 /// How long an orderly end waits for calls that are being answered.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
+/// What is called at each fault point of the stub, with the point's name (`rail_stub.before_execute`). It may not return.
+pub type AtPoint = Rc<dyn Fn(&'static str)>;
+
 /// What every connection shares. One thread, so no lock.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub book: Rc<RefCell<Book>>,
     pub acks: ack::Acks,
+    at_point: AtPoint,
 }
 
 impl Shared {
+    /// Reaches a fault point.
+    pub fn at(&self, point: &'static str) {
+        (self.at_point)(point);
+    }
+
     /// The instant that is written into the book, for showing.
     pub fn now(&self) -> time::OffsetDateTime {
         time::OffsetDateTime::now_utc()
     }
+}
+
+/// What a stub is asked to be.
+#[derive(Clone, Default)]
+pub struct Options {
+    /// The address to listen on; port 0 takes a free one.
+    pub listen: String,
+    /// Where asynchronous acks go.
+    pub ack_url: Option<AckUrl>,
+    /// What chance hangs on.
+    pub seed: u64,
+    /// The file that keeps the book over a restart.
+    pub book: Option<PathBuf>,
+    /// What is called at each fault point.
+    pub at_point: Option<AtPoint>,
 }
 
 /// A stub that has its address and serves nobody yet.
@@ -63,11 +91,31 @@ impl Stub {
     /// # Errors
     /// The address cannot be had.
     pub async fn bind(listen: &str, ack_url: Option<String>, seed: u64) -> io::Result<Self> {
+        Self::bind_with(Options {
+            listen: listen.to_owned(),
+            ack_url: ack_url.map(AckUrl::Known),
+            seed,
+            ..Options::default()
+        })
+        .await
+    }
+
+    /// As [`Stub::bind`], with everything that can be chosen.
+    ///
+    /// # Errors
+    /// The address cannot be had, or the book's file cannot be read or written.
+    pub async fn bind_with(options: Options) -> io::Result<Self> {
+        let mut book = Book::new(options.seed);
+        if let Some(file) = &options.book {
+            book.keep_in(file)?;
+        }
+        let at_point = options.at_point.unwrap_or_else(|| Rc::new(|_| {}));
         Ok(Self {
-            listener: TcpListener::bind(listen).await?,
+            listener: TcpListener::bind(&options.listen).await?,
             shared: Shared {
-                book: Rc::new(RefCell::new(Book::new(seed))),
-                acks: ack::Acks::new(ack_url),
+                book: Rc::new(RefCell::new(book)),
+                acks: ack::Acks::new(options.ack_url, at_point.clone()),
+                at_point,
             },
         })
     }
@@ -122,11 +170,12 @@ impl Stub {
 /// SIGINT.
 ///
 /// # Errors
-/// The address cannot be had, or signals cannot be awaited.
-pub async fn run(listen: &str, ack_url: Option<String>, seed: u64) -> io::Result<()> {
+/// The address cannot be had, the book's file cannot be read, or signals cannot be awaited.
+pub async fn run(options: Options) -> io::Result<()> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let stub = Stub::bind(listen, ack_url, seed).await?;
+    let seed = options.seed;
+    let stub = Stub::bind_with(options).await?;
     let line = serde_json::json!({
         "event": "listening",
         "component": "rail-stub",

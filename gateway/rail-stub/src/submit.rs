@@ -71,9 +71,11 @@ pub async fn submit(shared: &Shared, connection: &mut Connection, request: &Requ
         }
     };
     let reference = call.client_reference.as_str();
+    shared.at("rail_stub.before_read");
+    let nth = shared.book.borrow_mut().open(reference);
+    shared.at("rail_stub.after_read");
     let (delay, answer_fault, ack_fault, hidden_for) = {
         let mut book = shared.book.borrow_mut();
-        let nth = book.open(reference);
         let seed = book.seed();
         let mut meet = |group| {
             let met = book.faults.meet(group, seed, reference, nth);
@@ -117,7 +119,10 @@ pub async fn submit(shared: &Shared, connection: &mut Connection, request: &Requ
         tokio::task::spawn_local(async move { acks_of_shared.deliver(acks).await });
     }
     let ending = ending(shared, &call, decision, answer_fault.as_ref());
-    end(connection, ending, request.keep_alive).await
+    shared.at("rail_stub.before_answer");
+    let kept = end(connection, ending, request.keep_alive).await;
+    shared.at("rail_stub.after_answer");
+    kept
 }
 
 fn read_call(body: &[u8]) -> Result<Call, String> {
@@ -147,8 +152,10 @@ fn decide(shared: &Shared, call: &Call, met: Option<&Met>, hidden_for: Duration)
             let reason = met
                 .and_then(|met| met.reason.clone())
                 .unwrap_or_else(|| "declined by the rail".into());
-            let mut book = shared.book.borrow_mut();
-            book.decline(&call.client_reference, &reason, shared.now());
+            shared.at("rail_stub.before_decline");
+            let now = shared.now();
+            shared.book.borrow_mut().decline(&call.client_reference, &reason, now);
+            shared.at("rail_stub.after_decline");
             Some(Decision::Declined { reason })
         }
         _ => Some(execute(shared, call, hidden_for)),
@@ -156,6 +163,7 @@ fn decide(shared: &Shared, call: &Call, met: Option<&Met>, hidden_for: Duration)
 }
 
 fn execute(shared: &Shared, call: &Call, hidden_for: Duration) -> Decision {
+    shared.at("rail_stub.before_execute");
     let rail_reference = shared.book.borrow_mut().execute(
         &call.client_reference,
         call.amount_minor,
@@ -163,6 +171,7 @@ fn execute(shared: &Shared, call: &Call, hidden_for: Duration) -> Decision {
         hidden_for,
         shared.now(),
     );
+    shared.at("rail_stub.after_execute");
     Decision::Executed { rail_reference }
 }
 

@@ -1,7 +1,7 @@
 //! The catalogue: every kind of fault the harness can inject.
 
 use super::fault::{Fault, Ground, Kind, Level, StoreKind};
-use super::{etcd, link, network, postgres, process};
+use super::{actor, etcd, link, network, operator, postgres, process, rail};
 use crate::scenario::StackKind;
 use crate::stack::RunError;
 
@@ -22,8 +22,11 @@ pub struct Entry {
 pub fn all() -> Vec<Entry> {
     [
         process::ENTRIES,
+        actor::ENTRIES,
         link::ENTRIES,
         network::ENTRIES,
+        rail::ENTRIES,
+        operator::ENTRIES,
         postgres::ENTRIES,
         etcd::ENTRIES,
     ]

@@ -12,6 +12,7 @@
 //! On failure: a fault whose effect was never seen, or after which the stack did not become healthy, makes the run
 //! impossible or failed; it is never passed over.
 
+pub mod actor;
 pub mod catalogue;
 pub mod driver;
 pub mod etcd;
@@ -19,5 +20,8 @@ pub mod fault;
 mod lineage;
 pub mod link;
 pub mod network;
+pub mod operator;
+mod own;
 pub mod postgres;
 pub mod process;
+pub mod rail;

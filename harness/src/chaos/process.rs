@@ -95,6 +95,14 @@ pub const ENTRIES: &[Entry] = &[
         kind: kind("process.rail_pause", "the rail itself is stopped (SIGSTOP)", CONTINUED),
         make: |_| made(RAIL_STUB.to_owned(), Hurt::Pause),
     },
+    Entry {
+        kind: kind(
+            "process.rail_kill",
+            "the rail itself is killed (SIGKILL)",
+            STARTED_AGAIN,
+        ),
+        make: |_| made(RAIL_STUB.to_owned(), Hurt::Kill),
+    },
 ];
 
 fn made(node: String, hurt: Hurt) -> Result<Box<dyn Fault>, RunError> {

@@ -5,6 +5,7 @@
 //! Does not own: how a stack is made or hurt; how the verdicts are reached.
 //! On failure: [`RunError`] when the run could not be made; a wrong outcome is a failed check or verdict in the report.
 
+pub mod crash_points;
 pub mod random;
 pub mod uc01;
 pub mod uc02;

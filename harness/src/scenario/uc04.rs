@@ -4,6 +4,7 @@
 //! same account arrives, and another worker settles both. What it does with the first is decided by the payout's state
 //! and the submission's record, never by elapsed time (FR-24).
 
+use super::crash_points::CrashRow;
 use super::{Cx, SETTLE_WITHIN, Setup};
 use crate::invariant::{Invariant, Verdict};
 use crate::report::ScenarioReport;
@@ -87,13 +88,23 @@ pub const CRASHES: [Crash; 22] = [
 /// # Errors
 /// When it cannot be run.
 pub async fn run(setup: &Setup) -> Result<ScenarioReport, RunError> {
+    run_with_rows(setup).await.map(|(report, _)| report)
+}
+
+/// As [`run`], with what became of each crash.
+///
+/// # Errors
+/// When it cannot be run.
+pub async fn run_with_rows(setup: &Setup) -> Result<(ScenarioReport, Vec<CrashRow>), RunError> {
     let runs = lanes().into_iter().enumerate();
     let runs = runs.map(|(lane, (spec, crashes))| async move {
         let name = format!("uc-04-{}", lane + 1);
         setup.run(&name, spec, async |cx| run_on(cx, crashes).await).await
     });
-    let reports = futures_util::future::try_join_all(runs).await?;
-    Ok(merged(reports))
+    let (reports, rows): (Vec<_>, Vec<_>) = futures_util::future::try_join_all(runs).await?.into_iter().unzip();
+    let mut rows: Vec<(usize, CrashRow)> = rows.into_iter().flatten().collect();
+    rows.sort_by_key(|(n, _)| *n);
+    Ok((merged(reports), rows.into_iter().map(|(_, row)| row).collect()))
 }
 
 /// The stacks and the crashes of each, every crash under its number. A worker that is to be killed after an answer of the
@@ -113,7 +124,10 @@ fn lanes() -> Vec<(StackSpec, Vec<(usize, Crash)>)> {
 ///
 /// # Errors
 /// When it cannot be run.
-pub async fn run_on(cx: Cx<'_>, crashes: Vec<(usize, Crash)>) -> Result<ScenarioReport, RunError> {
+pub async fn run_on(
+    cx: Cx<'_>,
+    crashes: Vec<(usize, Crash)>,
+) -> Result<(ScenarioReport, Vec<(usize, CrashRow)>), RunError> {
     let rules = crashes
         .iter()
         .filter_map(|(n, crash)| {
@@ -140,8 +154,9 @@ pub async fn run_on(cx: Cx<'_>, crashes: Vec<(usize, Crash)>) -> Result<Scenario
         .set_faults(&plan, &cx.apis.trace())
         .await
         .map_err(RunError::call("planting the rail's faults"))?;
+    let mut seen = Vec::new();
     for (n, crash) in &crashes {
-        at_point(&cx, *n, *crash).await?;
+        seen.push(at_point(&cx, *n, *crash).await?);
     }
     let (mut report, evidence) = cx
         .finish(
@@ -149,7 +164,8 @@ pub async fn run_on(cx: Cx<'_>, crashes: Vec<(usize, Crash)>) -> Result<Scenario
             "a worker killed at each step, every payout settled once by another",
         )
         .await?;
-    for (n, crash) in &crashes {
+    let mut rows = Vec::new();
+    for ((n, crash), seen) in crashes.iter().zip(seen) {
         let (first, second) = (payout(*n), next(*n));
         let expected = match crash.rail {
             Rail::Declines => (0, 0),
@@ -163,8 +179,23 @@ pub async fn run_on(cx: Cx<'_>, crashes: Vec<(usize, Crash)>) -> Result<Scenario
                 (evidence.executions(&second), evidence.legs(&second)),
             ),
         );
+        let state = evidence.payout(&first).map(|payout| payout.state.clone());
+        rows.push((
+            *n,
+            CrashRow {
+                component: "payout-executor".to_owned(),
+                point: crash.point.to_owned(),
+                action: "kill".to_owned(),
+                seen: format!("{seen:?}"),
+                state: state.unwrap_or_default(),
+                executions: evidence.executions(&first),
+                legs: evidence.legs(&first),
+                payout: first,
+                settled_ms: None,
+            },
+        ));
     }
-    Ok(report)
+    Ok((report, rows))
 }
 
 fn payout(n: usize) -> String {
@@ -175,7 +206,7 @@ fn next(n: usize) -> String {
     format!("uc04-{n:02}-next")
 }
 
-async fn at_point(cx: &Cx<'_>, n: usize, crash: Crash) -> Result<(), RunError> {
+async fn at_point(cx: &Cx<'_>, n: usize, crash: Crash) -> Result<NodeState, RunError> {
     let (account, first, second) = (format!("account-{n:02}"), payout(n), next(n));
     let amount = 1_000 + i64::try_from(cx.random.below(50_000)).unwrap_or(0);
     cx.account(&account, 1_000_000).await?;
@@ -183,7 +214,7 @@ async fn at_point(cx: &Cx<'_>, n: usize, crash: Crash) -> Result<(), RunError> {
     if let Some(before) = crash.after {
         killed(cx, &format!("V{n:02}"), before, Role::Pay).await?;
     }
-    killed(cx, &format!("W{n:02}"), crash.point, crash.role).await?;
+    let seen = killed(cx, &format!("W{n:02}"), crash.point, crash.role).await?;
     let left = cx.look(&first).await?.state;
     cx.payout(&second, &account, amount).await?;
     let rescuer = format!("R{n:02}");
@@ -201,11 +232,11 @@ async fn at_point(cx: &Cx<'_>, n: usize, crash: Crash) -> Result<(), RunError> {
     cx.stack.hurt(&rescuer, Hurt::Terminate)?;
     let ended = await_node(cx.stack, &rescuer, "ended", SETTLE_WITHIN, NodeState::ended).await?;
     cx.check(format!("{rescuer} drains"), "Exited(0)", format!("{ended:?}"));
-    Ok(())
+    Ok(seen)
 }
 
 /// Starts a worker that is killed at this point.
-async fn killed(cx: &Cx<'_>, worker: &str, point: &str, role: Role) -> Result<(), RunError> {
+async fn killed(cx: &Cx<'_>, worker: &str, point: &str, role: Role) -> Result<NodeState, RunError> {
     cx.stack
         .worker(WorkerSpec::new(worker, role).fault(point, "kill"))
         .await?;
@@ -218,11 +249,11 @@ async fn killed(cx: &Cx<'_>, worker: &str, point: &str, role: Role) -> Result<()
     )
     .await?;
     cx.check(format!("{worker} at {point}"), "Signalled(9)", format!("{ended:?}"));
-    Ok(())
+    Ok(ended)
 }
 
 /// One report of several stacks' reports.
-fn merged(reports: Vec<ScenarioReport>) -> ScenarioReport {
+pub(super) fn merged(reports: Vec<ScenarioReport>) -> ScenarioReport {
     let mut reports = reports.into_iter();
     let mut sum = reports.next().expect("there is at least one lane");
     for report in reports {

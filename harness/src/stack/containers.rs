@@ -155,6 +155,8 @@ impl ContainerStack {
             args: vec![
                 "--ack-url".to_owned(),
                 format!("{}/v1/rail/acks", url_inside(RAIL_PROXY)),
+                "--book".to_owned(),
+                self.dir.join("rail-book.jsonl").display().to_string(),
             ],
             settings: self.spec.settings.clone(),
             networks: BTreeSet::new(),
@@ -397,6 +399,10 @@ impl Stack for ContainerStack {
             })?;
             self.ready(node).await.map(drop)
         })
+    }
+
+    fn url(&self, node: &str) -> Result<String, RunError> {
+        self.node(node, |found| Ok(format!("http://127.0.0.1:{}", found.container.host_port)))
     }
 
     fn log(&self, node: &str) -> Result<Vec<Value>, RunError> {

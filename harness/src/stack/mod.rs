@@ -143,6 +143,12 @@ impl StackSpec {
             .with("rail.visibility-horizon", "15s")
     }
 
+    /// The same with the debug control, by which actors are paused and made to panic.
+    #[must_use]
+    pub fn controlled(self) -> Self {
+        self.with("debug.endpoints", "true").with("debug.control", "true")
+    }
+
     /// The same with one setting changed.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
@@ -316,6 +322,33 @@ pub trait Stack {
     fn state(&self, node: &str) -> Result<NodeState, RunError>;
     /// Starts a component again that has ended, on the same address and store.
     fn restart<'a>(&'a self, node: &'a str) -> Step<'a, ()>;
+    /// As [`Stack::restart`], with these settings over the ones it was first started with, for this start alone. Returns
+    /// once it is ready, or has ended or stands still at a fault point.
+    ///
+    /// # Errors
+    /// When it does not start, or this kind of stack cannot do it.
+    fn restart_with<'a>(&'a self, node: &'a str, settings: BTreeMap<String, String>) -> Step<'a, ()> {
+        let _ = settings;
+        Box::pin(async move {
+            Err(RunError::Other(format!(
+                "{node} cannot be given other settings in this kind of stack"
+            )))
+        })
+    }
+    /// Where a node listens, a worker's operator endpoints included.
+    ///
+    /// # Errors
+    /// When there is no such node or it has never been ready.
+    fn url(&self, node: &str) -> Result<String, RunError> {
+        let links = self.links();
+        match node {
+            LOCK_SERVER => Ok(links.lock_server),
+            PAYMENT_RESOURCE => Ok(links.payments),
+            RAIL_PROXY => Ok(links.rail_proxy),
+            RAIL_STUB => Ok(links.rail_stub),
+            _ => Err(RunError::Other(format!("nothing is known of where {node} listens"))),
+        }
+    }
     /// What the node logged so far, one JSON object a line.
     ///
     /// # Errors

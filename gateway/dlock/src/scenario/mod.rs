@@ -11,7 +11,7 @@ use harness::chaos::catalogue;
 use harness::chaos::fault::StoreKind;
 use harness::report::{CellReport, ScenarioReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
-use harness::scenario::{self, StackKind, UseCase};
+use harness::scenario::{self, StackKind, UseCase, crash_points};
 use harness::servers::ServerOptions;
 use harness::stack::RunError;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use std::path::PathBuf;
 /// Exit codes: 0 all held · 1 a check or verdict failed · 2 could not run.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// UC-01 to UC-08 (UC-03 is the matrix of both kill switches); `random`: random faults under load; `faults`: only
-    /// list the kinds of fault.
+    /// UC-01 to UC-08 (UC-03 is the matrix of both kill switches); `crash-points`: every component killed at each of its
+    /// fault points; `random`: random faults under load; `faults`: only list the kinds of fault.
     #[arg(value_name = "SCENARIO", value_parser = what)]
     what: What,
     /// Replays the choices of an earlier run.
@@ -58,23 +58,26 @@ enum StackArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Case(UseCase),
+    CrashPoints,
     Random,
     Faults,
 }
 
 fn what(text: &str) -> Result<What, String> {
     match text.to_ascii_lowercase().as_str() {
+        crash_points::NAME => Ok(What::CrashPoints),
         "random" => Ok(What::Random),
         "faults" => Ok(What::Faults),
         text => UseCase::parse(text)
             .map(What::Case)
-            .ok_or_else(|| "must be UC-01 to UC-08, random or faults".to_owned()),
+            .ok_or_else(|| format!("must be UC-01 to UC-08, {}, random or faults", crash_points::NAME)),
     }
 }
 
 /// How it is run.
 enum Runs {
     Case(UseCase),
+    CrashPoints,
     Failover(Failover),
     Random,
 }
@@ -115,6 +118,7 @@ async fn go(args: Args) -> crate::Outcome {
             return Ok(exit::OK);
         }
         What::Random => Runs::Random,
+        What::CrashPoints => Runs::CrashPoints,
         What::Case(UseCase::Uc07) if args.stack == StackArg::Containers => {
             let message = "--stack containers: UC-07 runs on processes beside the servers that it starts";
             return Err(Failure::new(CANNOT_RUN, message));
@@ -144,6 +148,11 @@ async fn go(args: Args) -> crate::Outcome {
     };
     let ran = match runs {
         Runs::Random => random::run(&lab, &args.random).await,
+        Runs::CrashPoints => crash_points::run(&lab.setup).await.and_then(|report| {
+            let table = lab.workdir.path().join("crash-points.md");
+            std::fs::write(&table, report.markdown()).map_err(RunError::io(format!("writing {}", table.display())))?;
+            Ran::new(report.ok(), report.text(), &report)
+        }),
         Runs::Failover(failover) => uc07::run(&lab.setup, failover)
             .await
             .and_then(|report| Ran::of(&report)),

@@ -32,7 +32,12 @@ pub(super) const GET_ROUTES: &[&str] = &[
 ];
 
 /// The templates answered to POST.
-pub(super) const POST_ROUTES: &[&str] = &["/debug/actors/{path}/pause", "/debug/actors/{path}/resume"];
+pub(super) const POST_ROUTES: &[&str] = &[
+    "/debug/actors/{path}/pause",
+    "/debug/actors/{path}/resume",
+    #[cfg(feature = "lab")]
+    "/debug/actors/{path}/panic",
+];
 
 /// How long a readiness check may take.
 const CHECK_WITHIN: Duration = Duration::from_secs(1);
@@ -57,6 +62,8 @@ pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: O
         config
             .route("/debug/actors/{path}/pause", web::post().to(pause))
             .route("/debug/actors/{path}/resume", web::post().to(resume));
+        #[cfg(feature = "lab")]
+        config.route("/debug/actors/{path}/panic", web::post().to(panic));
     }
     if let Some(document) = document {
         // The pages and scripts come out of the binary; nothing is fetched from anywhere.
@@ -265,5 +272,21 @@ async fn resume(shared: Data<Shared>, request: HttpRequest) -> Result<HttpRespon
         .resume(&path)
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
     tracing::warn!(event = "actor_resumed", actor = path);
+    Ok(HttpResponse::Ok().json(json!({"actor": path})))
+}
+
+/// Makes an actor panic as a defect in it would; its supervisor builds it anew.
+#[cfg(feature = "lab")]
+async fn panic(shared: Data<Shared>, request: HttpRequest, trace: Trace) -> Result<HttpResponse, ApiError> {
+    let path = path_value(&request, "path")?;
+    shared
+        .kit
+        .crash(&path)
+        .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
+    tracing::warn!(
+        event = "actor_asked_to_panic",
+        actor = path,
+        trace_id = trace.0.trace_id_hex()
+    );
     Ok(HttpResponse::Ok().json(json!({"actor": path})))
 }

@@ -608,7 +608,7 @@ pub const SETTINGS: &[Setting] = &[
         Boolean,
         Some("false"),
         ALL,
-        "Serves `/debug/actors/{path}/pause` and `/resume` (C4.5).",
+        "Serves `/debug/actors/{path}/pause`, `/resume` and `/panic` (C4.5).",
     )),
     in_lab(setting(
         "debug.fault-points",

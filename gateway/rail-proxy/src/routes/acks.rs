@@ -4,6 +4,7 @@ use super::{page, page_after, page_limit};
 use crate::{State, validate, view};
 use actix_web::web::Data;
 use gateway_kit::{ApiError, Json, Query};
+use host_kit::fault_point;
 use http_contract::rail::{AckAnswer, AckBody, AckOutcome, AckRecorded, ExceptionRow};
 use http_contract::{Code, Page, Problem};
 use rail_store::{Ack, AckOutcome as Recorded, Evidence};
@@ -51,7 +52,10 @@ pub(crate) async fn ack(state: Data<State>, body: Json<AckBody>) -> Result<actix
         amount_minor: body.amount_minor,
         currency: body.currency,
     };
-    let recorded = match state.store.record_ack(ack, state.config.store_timeout).await? {
+    fault_point!(state.host.faults, "rail_proxy.before_ack");
+    let recorded = state.store.record_ack(ack, state.config.store_timeout).await?;
+    fault_point!(state.host.faults, "rail_proxy.after_ack");
+    let recorded = match recorded {
         Recorded::Recorded => AckRecorded::Outcome,
         Recorded::Duplicate => AckRecorded::Duplicate,
         Recorded::Anomaly => AckRecorded::Anomaly,

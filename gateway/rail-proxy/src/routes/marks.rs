@@ -4,6 +4,7 @@ use super::fenced_out;
 use crate::{State, validate, view};
 use actix_web::web::{Data, Json};
 use gateway_kit::{ActorName, ApiError, Id, JsonOrDefault, Token};
+use host_kit::fault_point;
 use http_contract::rail::{HighWaterAnswer, SubmissionFenceAnswer, SubmissionFenceBody};
 use http_contract::{Code, Problem};
 use rail_store::{AccountFence, FenceOutcome, FenceRequest};
@@ -62,11 +63,13 @@ pub(crate) async fn fence_submission(
         forbid: body.0.forbid.unwrap_or(false),
         actor: actor.0,
     };
-    match state
+    fault_point!(state.host.faults, "rail_proxy.before_fence");
+    let outcome = state
         .store
         .fence_submission(request, state.config.store_timeout)
-        .await?
-    {
+        .await?;
+    fault_point!(state.host.faults, "rail_proxy.after_fence");
+    match outcome {
         FenceOutcome::Fenced {
             submission,
             highest_token,
@@ -105,7 +108,10 @@ pub(crate) async fn fence_submission(
 pub(crate) async fn fence_account(state: Data<State>, id: Id, token: Token) -> Result<Json<HighWaterAnswer>, ApiError> {
     validate::account_id(&id.0)?;
     let within = state.config.store_timeout;
-    match state.store.fence_account(id.0.clone(), token.0, within).await? {
+    fault_point!(state.host.faults, "rail_proxy.before_account_fence");
+    let outcome = state.store.fence_account(id.0.clone(), token.0, within).await?;
+    fault_point!(state.host.faults, "rail_proxy.after_account_fence");
+    match outcome {
         AccountFence::Fenced(mark) => Ok(Json(view::high_water(id.0, mark))),
         AccountFence::FencedOut(refused) => {
             state.metrics.fenced_out();
