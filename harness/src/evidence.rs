@@ -4,7 +4,7 @@
 //! Does not own: judging it.
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
-use crate::model::{Evidence, HighWater, RailEntry, RailStats};
+use crate::model::{Collected, Evidence, HighWater, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
 use host_kit::Host;
@@ -104,6 +104,7 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
         lock_events: judged("the audit trail", audit(apis).await?)?,
         submissions: judged("submissions", &submissions)?,
         calls: histories(stack)?,
+        collected: Some(now(&apis.host)),
         ..Evidence::default()
     };
     for payout in &payouts {
@@ -146,6 +147,13 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
             .map_err(RunError::call("the rail's totals"))?,
     )?;
     Ok(evidence)
+}
+
+fn now(host: &Host) -> Collected {
+    Collected {
+        boot_us: u64::try_from(host.clock.boot().as_micros()).unwrap_or(u64::MAX),
+        wall_ms: host.clock.wall_ms(),
+    }
 }
 
 async fn audit(apis: &Apis) -> Result<Vec<http_contract::lock::AuditRow>, RunError> {
