@@ -4,6 +4,7 @@
 //! Does not own: judging it.
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
+use crate::history::Call;
 use crate::model::{Collected, Evidence, HighWater, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
@@ -147,6 +148,19 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
             .map_err(RunError::call("the rail's totals"))?,
     )?;
     Ok(evidence)
+}
+
+/// Collects what a lock server alone can show, beside what its clients saw.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn collect_locks(apis: &Apis, calls: Vec<Call>) -> Result<Evidence, RunError> {
+    Ok(Evidence {
+        lock_events: judged("the audit trail", audit(apis).await?)?,
+        calls,
+        collected: Some(now(&apis.host)),
+        ..Evidence::default()
+    })
 }
 
 fn now(host: &Host) -> Collected {

@@ -6,6 +6,7 @@ use crate::demo::{CANNOT_RUN, FAILED, Lab, StoreArgs, interrupted, lab, write_js
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::report::{CellReport, matrix_text, money};
+use harness::scenario::jepsen;
 use harness::scenario::uc07::{self, Failover};
 use harness::scenario::{self, UseCase};
 use std::path::PathBuf;
@@ -15,9 +16,9 @@ use std::path::PathBuf;
 /// Exit codes: 0 all held · 1 a check or verdict failed · 2 could not run.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// UC-01 to UC-08; UC-03 is the matrix of both kill switches.
-    #[arg(value_name = "UC-0x", value_parser = use_case)]
-    case: UseCase,
+    /// UC-01 to UC-08; UC-03 is the matrix of both kill switches. `jepsen` is Jepsen's lock workload.
+    #[arg(value_name = "UC-0x", value_parser = case)]
+    case: Case,
     /// Replays the choices of an earlier run.
     #[arg(long)]
     seed: Option<u64>,
@@ -34,8 +35,20 @@ pub struct Args {
     output: OutputArgs,
 }
 
-fn use_case(text: &str) -> Result<UseCase, String> {
-    UseCase::parse(text).ok_or_else(|| "must be UC-01 to UC-08".to_owned())
+/// What can be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Use(UseCase),
+    Jepsen,
+}
+
+fn case(text: &str) -> Result<Case, String> {
+    if text.eq_ignore_ascii_case("jepsen") {
+        return Ok(Case::Jepsen);
+    }
+    UseCase::parse(text)
+        .map(Case::Use)
+        .ok_or_else(|| "must be UC-01 to UC-08, or jepsen".to_owned())
 }
 
 /// Runs it.
@@ -52,7 +65,7 @@ pub fn run(args: Args) -> crate::Outcome {
 async fn go(args: Args) -> crate::Outcome {
     let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
     let failover = match args.case {
-        UseCase::Uc07 => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
+        Case::Use(UseCase::Uc07) => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
         _ => None,
     };
     // UC-07 hurts its servers, so it starts its own.
@@ -66,7 +79,7 @@ async fn go(args: Args) -> crate::Outcome {
         workdir,
         progress,
     } = lab("scenario", args.seed, &stores, args.keep).await?;
-    let (ok, text, json) = if args.case == UseCase::Uc03 {
+    let (ok, text, json) = if args.case == Case::Use(UseCase::Uc03) {
         let cells = harness::demo::matrix(&setup, &progress).await;
         let cells = cells.inspect_err(|_| progress.finish()).map_err(failed)?;
         let ok = cells.iter().all(CellReport::ok);
@@ -76,9 +89,10 @@ async fn go(args: Args) -> crate::Outcome {
             serde_json::to_value(&cells),
         )
     } else {
-        let report = match failover {
-            Some(failover) => uc07::run(&setup, failover).await,
-            None => scenario::run(&setup, args.case).await,
+        let report = match (failover, args.case) {
+            (Some(failover), _) => uc07::run(&setup, failover).await,
+            (None, Case::Use(case)) => scenario::run(&setup, case).await,
+            (None, Case::Jepsen) => jepsen::run(&setup).await,
         };
         let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
         (report.ok(), report.text(), serde_json::to_value(&report))

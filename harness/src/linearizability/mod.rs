@@ -16,6 +16,8 @@
 //! again, by the contract).
 //! On failure: a search that would take too long says [`Found::NotChecked`], which is no proof of anything.
 
+#[cfg(test)]
+mod fuzz;
 mod search;
 mod timeline;
 mod token_order;
