@@ -7,6 +7,8 @@
 
 mod locks;
 mod money;
+#[cfg(test)]
+mod random;
 
 use crate::invariant::{Invariant, check_all, sample};
 use crate::model::Evidence;

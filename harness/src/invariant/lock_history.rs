@@ -40,10 +40,11 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
 }
 
 fn against_the_trail(evidence: &Evidence, verdict: &mut Verdict) {
-    let granted = evidence.grants();
-    if granted.is_empty() {
+    // Evidence without any trail is that of clients alone.
+    if evidence.lock_events.is_empty() {
         return;
     }
+    let granted = evidence.grants();
     let sessions: BTreeSet<&str> = evidence
         .lock_events
         .iter()

@@ -84,7 +84,13 @@ fn changed(random: &Random, history: &mut KeyHistory) {
         }
         1 if grants > 1 => {
             let n = any(grants - 1);
-            history.grants[n + 1].token = history.grants[n].token;
+            // What the trail alone knows of was seen by no client, so no client can have been given it twice.
+            if history.grants[n..=n + 1]
+                .iter()
+                .all(|grant| grant.answered_us.is_some())
+            {
+                history.grants[n + 1].token = history.grants[n].token;
+            }
         }
         2 if grants > 0 => history.grants[any(grants)].ends_from_us = None,
         3 if grants > 0 => {

@@ -312,7 +312,7 @@ async fn direct(
                     until_next = until_next.saturating_sub(1);
                 }
                 // Its answer waits for it in the socket, as old as its question. Whoever has gone hears nothing.
-                drop(go_on.send(()));
+                let _ = go_on.send(());
             }
             Told::Wrote { worker, token } => {
                 if let Some((stopped, held)) = &paused
