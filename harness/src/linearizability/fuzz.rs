@@ -173,15 +173,12 @@ fn try_all(
             .then_some((Some(grant), Some(grant))),
             Event::Release(n) => {
                 let release = &history.releases[n];
-                match (holder, last) {
-                    (Some(held), _) => {
-                        let grant = &history.grants[held];
-                        let own = grant.client.as_ref().is_none_or(|client| *client == release.client);
-                        (grant.token == release.token && own).then_some((None, last))
-                    }
-                    (None, Some(last_one)) => (token(last_one) == release.token).then_some((None, last)),
-                    (None, None) => None,
-                }
+                // The holder gives it back, or asks again for what is free since.
+                holder.or(last).and_then(|grant| {
+                    let grant = &history.grants[grant];
+                    let own = grant.client.as_ref().is_none_or(|client| *client == release.client);
+                    (grant.token == release.token && own).then_some((None, last))
+                })
             }
             Event::Kept(n) => holder
                 .filter(|held| history.kept[n].token.is_none_or(|wanted| wanted == token(*held)))
@@ -195,8 +192,8 @@ fn try_all(
 #[test]
 fn lawful_histories_are_accepted_by_both_checks() {
     let random = Random::seeded(seed());
-    for calls in [0, 1, 2, 5, 10, 50, 400, 3_000] {
-        for _ in 0..20 {
+    for calls in [0, 1, 2, 5, 10, 50, 400, 1_500] {
+        for _ in 0..10 {
             let history = lawful(&random, calls);
             assert_eq!(search(&history, STEPS_MAX), Found::Order, "{history:#?}");
             assert_eq!(token_order(&history), Vec::<String>::new(), "{history:#?}");

@@ -4,7 +4,7 @@
 //! keep it small without losing an order: tokens rise, so the next grant is always the one with the next token; and a
 //! call that changes nothing may take effect as soon as it fits, for that never hinders another.
 
-use super::timeline::KeyHistory;
+use super::timeline::{Grant, KeyHistory, Release};
 use std::collections::HashSet;
 
 /// How many states a search may visit before it is given up.
@@ -129,15 +129,15 @@ fn look_around(history: &KeyHistory, ops: &[Op], state: &mut State) -> (Vec<usiz
             }
         }
         let holder = holder(history, state);
-        let last = state.granted.checked_sub(1).map(|n| history.grants[n].token);
+        let last = state.granted.checked_sub(1).map(|n| &history.grants[n]);
         let fits: Vec<usize> = candidates
             .iter()
             .copied()
             .filter(|n| match ops[*n].effect {
                 Effect::Kept(None) => holder.is_some(),
                 Effect::Kept(token) => holder == token,
-                // Asked again after its answer was lost: free already, after this very token.
-                Effect::Release(n) => holder.is_none() && last == Some(history.releases[n].token),
+                // Asked again after its answer was lost: free already, after this very grant.
+                Effect::Release(n) => holder.is_none() && last.is_some_and(|grant| is_of(&history.releases[n], grant)),
                 Effect::Grant(_) => false,
             })
             .collect();
@@ -148,6 +148,11 @@ fn look_around(history: &KeyHistory, ops: &[Op], state: &mut State) -> (Vec<usiz
             state.take(n);
         }
     }
+}
+
+/// Whether it gives back this very grant, asked for by the client that was granted it where one is known.
+fn is_of(release: &Release, grant: &Grant) -> bool {
+    release.token == grant.token && grant.client.as_ref().is_none_or(|client| *client == release.client)
 }
 
 fn holder(history: &KeyHistory, state: &State) -> Option<u64> {
@@ -161,9 +166,7 @@ fn steps_from(history: &KeyHistory, ops: &[Op], state: &State, candidates: &[usi
         let grant = &history.grants[state.granted - 1];
         for n in candidates {
             if let Effect::Release(release) = ops[*n].effect {
-                let release = &history.releases[release];
-                let owner = grant.client.as_ref().is_none_or(|client| *client == release.client);
-                if release.token == grant.token && owner {
+                if is_of(&history.releases[release], grant) {
                     let mut after = state.clone();
                     after.take(*n);
                     after.held = false;
