@@ -165,13 +165,13 @@ fn steps_from(history: &KeyHistory, ops: &[Op], state: &State, candidates: &[usi
     if state.held {
         let grant = &history.grants[state.granted - 1];
         for n in candidates {
-            if let Effect::Release(release) = ops[*n].effect {
-                if is_of(&history.releases[release], grant) {
-                    let mut after = state.clone();
-                    after.take(*n);
-                    after.held = false;
-                    next.push(after);
-                }
+            if let Effect::Release(release) = ops[*n].effect
+                && is_of(&history.releases[release], grant)
+            {
+                let mut after = state.clone();
+                after.take(*n);
+                after.held = false;
+                next.push(after);
             }
         }
         if grant.ends_from_us.is_some_and(|from| from <= deadline) {
