@@ -281,7 +281,7 @@ fn counts(calls: &[Call]) -> Outcome {
     }
 }
 
-/// Stops some readers before they have their answer, and lets each go on once another has written under a later token.
+/// Stops some readers before they have their answer, and lets each go on once another has written.
 async fn direct(
     setup: &Setup,
     crew: &Crew<'_>,
@@ -291,7 +291,7 @@ async fn direct(
 ) -> Result<(), RunError> {
     let random = Random::seeded(setup.seed);
     let mut until_next = 2 + random.below(3);
-    let mut paused: Option<(String, u64)> = None;
+    let mut paused: Option<String> = None;
     while let Some(told) = told.recv().await {
         match told {
             Told::Reading { worker, token, go_on } => {
@@ -305,7 +305,7 @@ async fn direct(
                     (setup.say)(&format!(
                         "{worker} is stopped between its read and its write, under token {token}"
                     ));
-                    paused = Some((worker, token));
+                    paused = Some(worker);
                     pauses.set(pauses.get() + 1);
                     until_next = 2 + random.below(3);
                 } else if paused.is_none() {
@@ -315,8 +315,8 @@ async fn direct(
                 let _ = go_on.send(());
             }
             Told::Wrote { worker, token } => {
-                if let Some((stopped, held)) = &paused
-                    && token > *held
+                // Whatever its token: a lock that lets two in must not keep the run from showing it.
+                if let Some(stopped) = &paused
                     && worker != *stopped
                 {
                     crew.signal(stopped, Signal::SIGCONT)?;
