@@ -4,7 +4,8 @@
 //! Does not own: judging it.
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
-use crate::model::{Evidence, HighWater, LockEvent, RailEntry, RailStats};
+use crate::history::Call;
+use crate::model::{Collected, Evidence, HighWater, LockEvent, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
 use host_kit::Host;
@@ -108,6 +109,7 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
         lost_events: lost(stack.dir())?,
         submissions: judged("submissions", &submissions)?,
         calls: histories(stack)?,
+        collected: Some(now(&apis.host)),
         ..Evidence::default()
     };
     for payout in &payouts {
@@ -180,6 +182,26 @@ pub(crate) fn lost(dir: &Path) -> Result<Vec<LockEvent>, RunError> {
     text.lines()
         .map(|line| serde_json::from_str(line).map_err(|error| RunError::Other(format!("lost fact {line:?}: {error}"))))
         .collect()
+}
+
+/// Collects what a lock server alone can show, beside what its clients saw.
+///
+/// # Errors
+/// When it does not answer.
+pub async fn collect_locks(apis: &Apis, calls: Vec<Call>) -> Result<Evidence, RunError> {
+    Ok(Evidence {
+        lock_events: judged("the audit trail", audit(apis).await?)?,
+        calls,
+        collected: Some(now(&apis.host)),
+        ..Evidence::default()
+    })
+}
+
+fn now(host: &Host) -> Collected {
+    Collected {
+        boot_us: u64::try_from(host.clock.boot().as_micros()).unwrap_or(u64::MAX),
+        wall_ms: host.clock.wall_ms(),
+    }
 }
 
 async fn audit(apis: &Apis) -> Result<Vec<http_contract::lock::AuditRow>, RunError> {

@@ -50,6 +50,10 @@ pub struct Call {
     pub code: Option<String>,
     /// The reason inside a refusal (`stale`, `token_spent`, …).
     pub reason: Option<String>,
+    /// Of a `lease`: the moment before which the server promised not to let it expire, on the same clock. Such a call
+    /// was invoked when what it answers was sent: an acquire, a renewal or a heartbeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<u64>,
 }
 
 impl Call {
@@ -66,14 +70,14 @@ impl Call {
     }
 }
 
-/// One line of a history file: an invocation, or the completion that carries the same call number.
+/// One line of a history file: an invocation, the completion that carries the same call number, or a lease by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
     /// Who called.
     pub client: String,
     /// The number of the call within its client.
     pub call: u64,
-    /// `invoke`, `ok`, `refused` or `unknown`.
+    /// `invoke`, `ok`, `refused` or `unknown`; `lease` for a line that stands alone.
     pub event: String,
     /// What was asked.
     pub verb: String,
@@ -94,6 +98,12 @@ pub struct Line {
     /// The reason inside a refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of a lease: when the request was sent that was answered at `at_us`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_us: Option<u64>,
+    /// Of a lease: until when it was promised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<u64>,
 }
 
 /// Why a history could not be read.
@@ -162,6 +172,21 @@ pub fn pair(lines: Vec<Line>) -> Vec<Call> {
                 outcome: Outcome::Unknown,
                 code: None,
                 reason: None,
+                until_us: None,
+            });
+        } else if line.event == "lease" {
+            calls.push(Call {
+                client: line.client,
+                verb: line.verb,
+                key: line.key,
+                token: line.token,
+                payout: None,
+                invoked_us: line.sent_us.unwrap_or(line.at_us),
+                answered_us: Some(line.at_us),
+                outcome: Outcome::Ok,
+                code: None,
+                reason: None,
+                until_us: line.until_us,
             });
         } else if let Some(index) = open.remove(&(line.client, line.call)) {
             let call = &mut calls[index];
@@ -226,6 +251,21 @@ impl Recorder {
         Invocation { recorder: self, line }
     }
 
+    /// An answer began or extended a lease: what was sent at `sent` is promised until `until`, both boot time.
+    pub fn lease(&self, key: &str, token: u64, sent: Duration, until: Duration) {
+        self.write(Line {
+            client: self.client.clone(),
+            call: self.next.fetch_add(1, Ordering::Relaxed),
+            event: "lease".to_owned(),
+            verb: "lease".to_owned(),
+            key: Some(key.to_owned()),
+            token: Some(token),
+            sent_us: Some(micros(sent)),
+            until_us: Some(micros(until)),
+            ..Line::default()
+        });
+    }
+
     fn write(&self, mut line: Line) {
         line.at_us = micros(self.clock.boot());
         let mut text = serde_json::to_vec(&line).expect("a line of plain fields is always JSON");
@@ -284,8 +324,10 @@ mod tests {
             .invoke("claim", None, Some(5), Some("P1"))
             .refused("FENCED_OUT", Some("stale"));
         drop(recorder.invoke("submit", None, Some(5), Some("P1")));
+        recorder.lease("payout:A1", 5, Duration::ZERO, Duration::from_micros(900));
         let calls = read(&path).unwrap();
-        assert_eq!(calls.len(), 3);
+        assert_eq!(calls.len(), 4);
+        assert_eq!((calls[3].invoked_us, calls[3].until_us), (0, Some(900)));
         assert_eq!((calls[0].token, calls[0].answered_us), (Some(5), Some(7)));
         assert!(calls[1].fenced_out());
         assert_eq!((calls[2].outcome, calls[2].answered_us), (Outcome::Unknown, None));

@@ -7,7 +7,7 @@
 //! evidence ◀──exported tables, the rail's own book── histories
 //!    │
 //!    ▼
-//! invariant INV-01..08 ──verdicts──▶ report ──▶ demo
+//! invariant INV-01..08, LOCK-… ──verdicts──▶ report ──▶ demo
 //! ```
 //!
 //! Owns: starting stacks, injecting faults, collecting evidence, judging it, measuring.
@@ -20,7 +20,9 @@ pub mod demo;
 pub mod evidence;
 pub mod history;
 pub mod invariant;
+pub mod linearizability;
 pub mod model;
+pub mod mutation;
 pub mod progress;
 pub mod report;
 pub mod scenario;

@@ -38,6 +38,53 @@ pub struct Evidence {
     pub rail_stats: RailStats,
     /// What the clients saw.
     pub calls: Vec<Call>,
+    /// When it was collected; nothing in evidence of older runs.
+    #[serde(default)]
+    pub collected: Option<Collected>,
+}
+
+/// One moment on both clocks: the histories' boot clock, and the wall clock that stores write their instants with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collected {
+    /// Microseconds of the machine's boot clock.
+    pub boot_us: u64,
+    /// Milliseconds since 1970.
+    pub wall_ms: i64,
+}
+
+impl Collected {
+    /// A store's instant (`2026-01-02T03:04:05.678Z`) on the boot clock, in microseconds; none when it is no instant or
+    /// was before the machine's start.
+    #[must_use]
+    pub fn boot_us_of(&self, instant: &str) -> Option<u64> {
+        let ago_ms = self.wall_ms.checked_sub(wall_ms(instant)?)?;
+        let at = i64::try_from(self.boot_us)
+            .ok()?
+            .checked_sub(ago_ms.checked_mul(1000)?)?;
+        u64::try_from(at).ok()
+    }
+}
+
+/// An RFC 3339 instant in UTC as milliseconds since 1970.
+fn wall_ms(instant: &str) -> Option<i64> {
+    let (date, clock) = instant.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(str::parse::<i64>);
+    let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let mut clock = clock.splitn(3, ':').map(str::parse::<i64>);
+    let (hour, minute, second) = (clock.next()?.ok()?, clock.next()?.ok()?, clock.next()?.ok()?);
+    let millis = match fraction.get(..3) {
+        Some(text) => text.parse::<i64>().ok()?,
+        None => 0,
+    };
+    // Days since 1970 of a Gregorian date, counted in years that begin in March.
+    let (year, month) = if month <= 2 {
+        (year - 1, month + 9)
+    } else {
+        (year, month - 3)
+    };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis)
 }
 
 /// A row of `lock_event`.
@@ -299,4 +346,23 @@ fn granted(events: &[LockEvent]) -> impl Iterator<Item = (&str, u64)> {
         .iter()
         .filter(|event| event.kind == "GRANTED")
         .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_of_the_stores_are_read_and_put_on_the_boot_clock() {
+        assert_eq!(wall_ms("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(wall_ms("2000-02-29T12:00:00.500Z"), Some(951_825_600_500));
+        assert_eq!(wall_ms("2026-11-29T20:24:49.472Z"), Some(1_795_983_889_472));
+        assert_eq!(wall_ms("yesterday"), None);
+        let collected = Collected {
+            boot_us: 10_000_000,
+            wall_ms: 951_825_600_500,
+        };
+        assert_eq!(collected.boot_us_of("2000-02-29T12:00:00.000Z"), Some(9_500_000));
+        assert_eq!(collected.boot_us_of("1999-01-01T00:00:00.000Z"), None);
+    }
 }

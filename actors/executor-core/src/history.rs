@@ -17,16 +17,23 @@
 //! | `payout` | both | the payout it is about |
 //! | `code` | second | the code of a refusal, or what an unknown outcome looked like |
 //! | `reason` | second | the reason inside a refusal (`stale`, `token_spent`, `not_claimed`) |
+//!
+//! A third kind of line stands alone: `event` and `verb` are `lease`. It says what an answer promised of a lease, be it
+//! that of an acquire, a renewal or a heartbeat: `at_us` is when the answer was there, `sent_us` when it was asked for,
+//! `until_us` the moment before which the server may not let the lease expire. All three are boot time. Readers that do
+//! not know such lines leave them out.
 
 use crate::ports::PortError;
 use host_kit::Clock;
 use lock_api::FencingToken;
+use lock_client::LeaseWatch;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// One line, as the module describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,6 +55,10 @@ pub struct Line {
     pub code: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_us: Option<u64>,
 }
 
 /// Where calls are recorded; nowhere, unless a file was named. Cheap to clone.
@@ -83,6 +94,25 @@ impl History {
         }))))
     }
 
+    /// Records every lease that a lock client is promised; none where nothing is recorded.
+    #[must_use]
+    pub fn lease_watch(&self) -> Option<LeaseWatch> {
+        let recorder = self.0.clone()?;
+        Some(LeaseWatch::new(move |seen| {
+            recorder.write(Line {
+                client: recorder.client.clone(),
+                call: recorder.next.fetch_add(1, Ordering::Relaxed),
+                event: "lease".to_owned(),
+                verb: "lease".to_owned(),
+                key: Some(seen.key.as_str().to_owned()),
+                token: Some(seen.token.get()),
+                sent_us: Some(micros(seen.sent)),
+                until_us: Some(micros(seen.until)),
+                ..Line::default()
+            });
+        }))
+    }
+
     /// A call is about to be made.
     pub fn invoke(
         &self,
@@ -110,7 +140,7 @@ impl History {
 
 impl Recorder {
     fn write(&self, mut line: Line) {
-        line.at_us = u64::try_from(self.clock.boot().as_micros()).unwrap_or(u64::MAX);
+        line.at_us = micros(self.clock.boot());
         line.wall_ms = self.clock.wall_ms();
         let mut text = serde_json::to_vec(&line).expect("a line of plain fields is always JSON");
         text.push(b'\n');
@@ -120,6 +150,10 @@ impl Recorder {
             tracing::error!(event = "history_lost", %error);
         }
     }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A call that waits for its answer. Dropped without one, it stays unknown.
@@ -178,7 +212,6 @@ mod tests {
     use super::*;
     use host_kit::ManualClock;
     use http_contract::{Code, Problem};
-    use std::time::Duration;
 
     #[test]
     fn a_call_is_two_lines_and_a_killed_one_leaves_the_first_alone() {

@@ -281,6 +281,7 @@ impl Core {
             return;
         }
         let Some(shared) = pending.shared.take() else { return };
+        self.lease_seen(&lease, grant.sent);
         let lease_id = self.next_id();
         self.kept.leases.borrow_mut().insert(lease_id, lease.clone());
         self.leases.insert(
@@ -328,6 +329,8 @@ impl Core {
 /// What a grant's answer says, read and checked.
 struct Granted {
     token: FencingToken,
+    /// When the request was sent.
+    sent: Duration,
     ttl: Duration,
     deadline: Duration,
 }
@@ -340,6 +343,7 @@ fn read_grant(answer: &GrantAnswer, key: &LockKey, sent: Duration, margin: Durat
     let ttl = Ttl::new(ms(answer.ttl_ms)).map_err(|error| error.to_string())?;
     Ok(Granted {
         token,
+        sent,
         ttl: ttl.get(),
         deadline: deadline(sent, ms(answer.waited_ms), ms(answer.expires_in_ms), margin),
     })

@@ -11,7 +11,7 @@
 use crate::backoff::Backoff;
 use crate::client::Shared;
 use crate::deadline::{CountLoss, Lease, SessionLife};
-use crate::options::ClientOptions;
+use crate::options::{ClientOptions, LeaseSeen};
 use crate::transport::{Call, CallFailure, Servers, Transport};
 use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle};
 use http_contract::lock::LockView;
@@ -234,6 +234,18 @@ impl Core {
             self.complaints.pop_front();
         }
         self.complaints.push_back(format!("{what}: {failure}"));
+    }
+
+    /// An answer to what was sent at `sent` began or extended this lease: whoever watches is told what it promised.
+    pub fn lease_seen(&self, lease: &Lease, sent: Duration) {
+        if let Some(watch) = &self.options.lease_watch {
+            watch.tell(&LeaseSeen {
+                key: lease.key.clone(),
+                token: lease.token,
+                sent,
+                until: lease.deadline().saturating_add(self.options.safety_margin),
+            });
+        }
     }
 
     /// The session when new grants can come of it: open, and not past its own deadline.

@@ -159,6 +159,12 @@ impl Core {
         for (_, token) in &held {
             self.saw(*token);
         }
+        for keeping in self.leases.values() {
+            let lease = &keeping.lease;
+            if keeping.session_id == *id && held.contains(&(lease.key.clone(), lease.token)) {
+                self.lease_seen(lease, sent);
+            }
+        }
         self.wake_parked(cx);
         for tell in std::mem::take(&mut self.ready) {
             drop(tell.send(Ok(())));

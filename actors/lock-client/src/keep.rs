@@ -286,6 +286,7 @@ impl Receive<RenewAnswered> for Core {
             Ok(until) => {
                 keeping.failures = 0;
                 keeping.lease.extend(until);
+                let extended = keeping.lease.clone();
                 let held = keeping.lease.check().map(drop).map_err(LockError::Lost);
                 if held.is_err() && keeping.lease.is_condemned() {
                     // An answer that a heartbeat has overtaken.
@@ -295,6 +296,7 @@ impl Receive<RenewAnswered> for Core {
                 for tell in tell {
                     drop(tell.send(held.clone()));
                 }
+                self.lease_seen(&extended, sent);
                 self.schedule_renewal(lease, None, cx);
                 return;
             }

@@ -36,5 +36,5 @@ pub use election::{Leader, LeaderElection};
 pub use held_lock::{HeldLock, LockView};
 #[cfg(feature = "http")]
 pub use http::{over, over_http};
-pub use options::ClientOptions;
+pub use options::{ClientOptions, LeaseSeen, LeaseWatch};
 pub use transport::{Call, CallFailure, CallFuture, Connect, Servers, Transport};

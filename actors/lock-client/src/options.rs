@@ -1,11 +1,50 @@
 //! What a client can be told.
 
-use lock_api::{LockError, Owner, Ttl};
+use lock_api::{FencingToken, LockError, LockKey, Owner, Ttl};
 use serde_json::Value;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest `wait_ms` that the server takes (C3.3 L4).
 pub(crate) const SERVER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What one answer of a server promised of a lease. Instants are boot time, which all processes of a machine share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseSeen {
+    /// What is locked.
+    pub key: LockKey,
+    /// Under which token.
+    pub token: FencingToken,
+    /// When the request was sent that was answered now: an acquire, a renewal or a heartbeat.
+    pub sent: Duration,
+    /// The server may not end the lease before this moment, unless it is released, revoked or its session closed. The
+    /// client's safety margin is not taken off.
+    pub until: Duration,
+}
+
+/// Told of every answer that began or extended a lease. Runs on the client's own thread: it must be quick and must not
+/// block.
+#[derive(Clone)]
+pub struct LeaseWatch(Arc<dyn Fn(&LeaseSeen) + Send + Sync>);
+
+impl LeaseWatch {
+    /// Calls this.
+    #[must_use]
+    pub fn new(told: impl Fn(&LeaseSeen) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(told))
+    }
+
+    pub(crate) fn tell(&self, seen: &LeaseSeen) {
+        (self.0)(seen);
+    }
+}
+
+impl fmt::Debug for LeaseWatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaseWatch")
+    }
+}
 
 /// The settings of a [`crate::LockClient`]. Each field says which name of the configuration (C5.2) it carries and begins
 /// with that name's default.
@@ -31,6 +70,8 @@ pub struct ClientOptions {
     pub backoff_max: Duration,
     /// `lock.client.call-timeout`: how long one call may take, the server-side wait not counted.
     pub call_timeout: Duration,
+    /// Who is told of every answer that began or extended a lease: histories are written from it. No setting.
+    pub lease_watch: Option<LeaseWatch>,
 }
 
 impl ClientOptions {
@@ -47,6 +88,7 @@ impl ClientOptions {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
             call_timeout: Duration::from_secs(2),
+            lease_watch: None,
         }
     }
 
@@ -100,6 +142,13 @@ impl ClientOptions {
     #[must_use]
     pub const fn call_timeout(mut self, timeout: Duration) -> Self {
         self.call_timeout = timeout;
+        self
+    }
+
+    /// With somebody who is told of every answer that began or extended a lease.
+    #[must_use]
+    pub fn lease_watch(mut self, watch: LeaseWatch) -> Self {
+        self.lease_watch = Some(watch);
         self
     }
 

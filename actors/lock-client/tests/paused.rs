@@ -8,8 +8,9 @@ use common::{Bench, Ear, Lab, Trouble, key, millis, options, paused, secs, suspe
 use futures_util::FutureExt;
 use http_contract::lock::KeyStatus;
 use lock_api::{LockError, LostReason};
-use lock_client::LeaderElection;
+use lock_client::{LeaderElection, LeaseSeen, LeaseWatch};
 use serde_json::json;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The TTL and margin of the defaults.
@@ -151,6 +152,32 @@ fn case_l02_a_loss_whose_reason_nobody_can_tell_is_told_all_the_same() {
         assert_eq!(ear.heard(), [LostReason::Superseded]);
         tokio::time::sleep(secs(60)).await;
         assert_eq!(ear.heard(), [LostReason::Superseded]);
+    });
+}
+
+#[test]
+fn whoever_watches_is_told_what_each_answer_promised_of_a_lease() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        let seen: Arc<Mutex<Vec<LeaseSeen>>> = Arc::default();
+        let told = seen.clone();
+        let watch = LeaseWatch::new(move |lease| told.lock().unwrap().push(lease.clone()));
+        let bench = Bench::new(&lab, options("w1").lease_watch(watch)).await;
+        let held = bench.client.acquire(&key("k")).await.unwrap();
+        tokio::time::sleep(TTL).await;
+        let seen = seen.lock().unwrap().clone();
+        assert!(seen.len() > 2, "the grant, renewals and heartbeats: {seen:?}");
+        for lease in &seen {
+            assert_eq!((&lease.key, lease.token), (held.key(), held.token()));
+            assert!(lease.sent < lease.until && lease.until <= lease.sent + TTL, "{lease:?}");
+        }
+        assert!(
+            seen.windows(2).all(|pair| pair[0].until <= pair[1].until),
+            "a promise is never taken back: {seen:?}"
+        );
+        // The margin is the client's own business, not the server's promise.
+        let until = seen.last().unwrap().until;
+        assert_eq!(until, lab.clock.boot() + held.remaining() + MARGIN);
     });
 }
 

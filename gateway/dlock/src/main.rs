@@ -13,6 +13,8 @@ mod demo;
 mod exec;
 mod exit;
 mod healthcheck;
+#[cfg(feature = "lab")]
+mod jepsen_worker;
 mod lineage;
 mod lock;
 mod lock_server;
@@ -69,6 +71,10 @@ enum Command {
     /// Run one use case and judge it (lab only).
     #[cfg(feature = "lab")]
     Scenario(scenario::Args),
+    /// One worker of `dlock scenario jepsen` (lab only).
+    #[cfg(feature = "lab")]
+    #[command(hide = true)]
+    JepsenWorker(jepsen_worker::Args),
     /// Measure throughput and latency of a lock server (lab only).
     #[cfg(feature = "lab")]
     Bench(bench::Args),
@@ -115,6 +121,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "lab")]
         Command::Scenario(args) => scenario::run(args),
+        #[cfg(feature = "lab")]
+        Command::JepsenWorker(args) => jepsen_worker::run(args),
         #[cfg(feature = "lab")]
         Command::Bench(args) => bench::run(args),
         Command::Lock(args) => lock::run(args),

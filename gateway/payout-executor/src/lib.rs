@@ -74,7 +74,9 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
         None => History::off(),
     };
     let connect = over_http(&config.lock_servers)?;
-    let locks = LockClient::start(config.lock_options.clone(), &kit, &lock_metrics, placement, connect).await?;
+    let mut lock_options = config.lock_options.clone();
+    lock_options.lease_watch = history.lease_watch();
+    let locks = LockClient::start(lock_options, &kit, &lock_metrics, placement, connect).await?;
 
     let actor = config.lock_options.owner.as_str();
     // One pool per server, so that a rail that keeps silent takes no connection from the payment resource.

@@ -1,7 +1,7 @@
 //! INV-01: at every instant at most one unexpired grant per key, as the store records it.
 //!
 //! Reads the audit trail in its own order: a grant begins with GRANTED and ends with RELEASED, EXPIRED or REVOKED of
-//! its key, or with its session.
+//! its key, or with its session. What is released is released for the session that it was granted to.
 
 use super::Verdict;
 use crate::model::Evidence;
@@ -26,6 +26,17 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
             }
             // What ends an earlier grant does not end a later one.
             ("RELEASED" | "EXPIRED" | "REVOKED", Some(key)) => {
+                if let ("RELEASED", Some((token, Some(session))), Some(by)) =
+                    (event.kind.as_str(), live.get(key), event.session_id.as_deref())
+                    && event.token == Some(*token)
+                {
+                    verdict.demand(by == *session, || {
+                        format!(
+                            "event {}: {key}, token {token} of {session}, was released by {by}",
+                            event.seq
+                        )
+                    });
+                }
                 live.retain(|held, (token, _)| *held != key || event.token.is_some_and(|ended| ended != *token));
             }
             ("SESSION_CLOSED" | "SESSION_EXPIRED", _) => {

@@ -55,17 +55,19 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
     let mut grants: BTreeMap<&str, BTreeMap<u64, &Call>> = BTreeMap::new();
     let mut released: BTreeMap<(&str, u64), u64> = BTreeMap::new();
     for call in &evidence.calls {
-        let (Some(key), Some(token), Outcome::Ok) = (call.key.as_deref(), call.token, call.outcome) else {
+        let (Some(key), Some(token)) = (call.key.as_deref(), call.token) else {
             continue;
         };
         match call.verb.as_str() {
-            "acquire" => {
+            "acquire" if call.outcome == Outcome::Ok => {
                 let first = grants.entry(key).or_default().entry(token).or_insert(call);
                 if call.ended_us() < first.ended_us() {
                     *first = call;
                 }
             }
-            "release" => {
+            // One whose answer was lost may have been done, and so may one that was refused only here because the lease
+            // had run out: the grant can have ended as soon as the first of them was sent.
+            "release" if call.outcome != Outcome::Refused || given_up(call) => {
                 let began = released.entry((key, token)).or_insert(call.invoked_us);
                 *began = (*began).min(call.invoked_us);
             }
@@ -97,8 +99,14 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
     }
 }
 
+/// A release that the client itself refused because it had lost the lock; the server is told all the same.
+fn given_up(call: &Call) -> bool {
+    call.code.as_deref().is_some_and(|code| code.starts_with("LOCK_LOST"))
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::history::Outcome;
     use crate::invariant::{Invariant, sample};
 
     #[test]
@@ -132,6 +140,20 @@ mod tests {
             call.token = call.token.map(|token| 100 - token);
         }
         assert!(Invariant::Inv04.check(&evidence).broken());
+    }
+
+    #[test]
+    fn a_release_whose_answer_was_lost_counts_from_when_it_was_sent() {
+        let mut evidence = sample::good();
+        evidence.lock_events.retain(|event| event.kind == "GRANTED");
+        for (at, outcome) in [(450, Outcome::Unknown), (1_000, Outcome::Ok)] {
+            let mut release = sample::call("W1", "release", at, at + 10);
+            release.key = Some("payout:A1".to_owned());
+            release.token = Some(5);
+            release.outcome = outcome;
+            evidence.calls.push(release);
+        }
+        assert!(!Invariant::Inv04.check(&evidence).broken());
     }
 
     #[test]

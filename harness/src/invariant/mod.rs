@@ -1,4 +1,5 @@
-//! The invariants of the requirements, each a pure function over a run's [`Evidence`].
+//! The invariants of the requirements, and the lock's contract as its clients saw it, each a pure function over a run's
+//! [`Evidence`].
 //!
 //! Owns: the closed list with its sentences, and what a verdict is. One file per invariant.
 //! Does not own: collecting what is judged.
@@ -12,7 +13,8 @@ mod inv05;
 mod inv06;
 mod inv07;
 mod inv08;
-#[cfg(test)]
+mod lock_history;
+mod lock_lease;
 pub(crate) mod sample;
 
 use crate::model::Evidence;
@@ -46,10 +48,17 @@ pub enum Invariant {
     /// Lawful, attributed, finished.
     #[serde(rename = "INV-08")]
     Inv08,
+    /// The lock histories are those of a lock: judged beside the invariants of the requirements, because a client can
+    /// see what no table shows.
+    #[serde(rename = "LOCK-HISTORY")]
+    LockHistory,
+    /// The lease contract: nobody expired early, nobody kept past the bound.
+    #[serde(rename = "LOCK-LEASE")]
+    LockLease,
 }
 
 impl Invariant {
-    /// All of them, in order.
+    /// INV-01 to INV-08, in order.
     pub const ALL: [Self; 8] = [
         Self::Inv01,
         Self::Inv02,
@@ -59,6 +68,20 @@ impl Invariant {
         Self::Inv06,
         Self::Inv07,
         Self::Inv08,
+    ];
+
+    /// Everything a run is judged by: the invariants, then what the clients saw of the locks.
+    pub const EVERY: [Self; 10] = [
+        Self::Inv01,
+        Self::Inv02,
+        Self::Inv03,
+        Self::Inv04,
+        Self::Inv05,
+        Self::Inv06,
+        Self::Inv07,
+        Self::Inv08,
+        Self::LockHistory,
+        Self::LockLease,
     ];
 
     /// Its id.
@@ -73,6 +96,8 @@ impl Invariant {
             Self::Inv06 => "INV-06",
             Self::Inv07 => "INV-07",
             Self::Inv08 => "INV-08",
+            Self::LockHistory => "LOCK-HISTORY",
+            Self::LockLease => "LOCK-LEASE",
         }
     }
 
@@ -88,6 +113,10 @@ impl Invariant {
             Self::Inv06 => "no claim, submission or post without a grant of that token on that key",
             Self::Inv07 => "no side effect without an explicit token",
             Self::Inv08 => "every payout's path is lawful and attributed, and nothing is stuck",
+            Self::LockHistory => {
+                "what the clients saw of each key is what one lock would have answered, by search and by token order"
+            }
+            Self::LockLease => "no lease ends before its promise, none is kept past the bound",
         }
     }
 
@@ -104,6 +133,8 @@ impl Invariant {
             Self::Inv06 => inv06::check(evidence, &mut verdict),
             Self::Inv07 => inv07::check(evidence, &mut verdict),
             Self::Inv08 => inv08::check(evidence, &mut verdict),
+            Self::LockHistory => lock_history::check(evidence, &mut verdict),
+            Self::LockLease => lock_lease::check(evidence, &mut verdict),
         }
         verdict
     }
@@ -118,7 +149,7 @@ impl fmt::Display for Invariant {
 /// Judges everything.
 #[must_use]
 pub fn check_all(evidence: &Evidence) -> Vec<Verdict> {
-    Invariant::ALL
+    Invariant::EVERY
         .into_iter()
         .map(|invariant| invariant.check(evidence))
         .collect()
@@ -133,6 +164,9 @@ pub struct Verdict {
     pub facts: u64,
     /// Where it was broken, one sentence each.
     pub violations: Vec<String>,
+    /// What could not be judged, one sentence each. It is no violation, and it is not held either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_checked: Vec<String>,
 }
 
 impl Verdict {
@@ -143,6 +177,7 @@ impl Verdict {
             invariant,
             facts: 0,
             violations: Vec::new(),
+            not_checked: Vec::new(),
         }
     }
 
@@ -165,10 +200,10 @@ impl Verdict {
         !self.violations.is_empty()
     }
 
-    /// Whether it looked at something and found it in order.
+    /// Whether it looked at something, at all of it, and found it in order.
     #[must_use]
     pub fn held(&self) -> bool {
-        self.facts > 0 && !self.broken()
+        self.facts > 0 && !self.broken() && self.not_checked.is_empty()
     }
 
     /// Adds another run's verdict on the same invariant. A run whose verdict looked at nothing stays a failure.
@@ -176,6 +211,8 @@ impl Verdict {
         self.facts += other.facts;
         self.violations
             .extend(other.violations.iter().map(|violation| format!("{run}: {violation}")));
+        self.not_checked
+            .extend(other.not_checked.iter().map(|what| format!("{run}: {what}")));
         if other.facts == 0 {
             self.violations.push(format!("{run}: no facts to look at"));
         }

@@ -1,20 +1,21 @@
 //! A small good run: P1 was claimed by W1, who was paused past its lease; W2 took over and paid it once; W1's late post
-//! was refused. P2 was declined. The mutation tests plant one fault each in it.
+//! was refused. P2 was declined. The mutations plant one fault each in it.
 
 use crate::history::{Call, Outcome};
 use crate::model::{
-    Account, Evidence, Execution, HighWater, LedgerEntry, LockEvent, Payout, RailEntry, RailStats, Submission,
-    Transition, lock_key,
+    Account, Collected, Evidence, Execution, HighWater, LedgerEntry, LockEvent, Payout, RailEntry, RailStats,
+    Submission, Transition, lock_key,
 };
 
 fn event(seq: u64, kind: &str, account: Option<&str>, session: &str, token: Option<u64>) -> LockEvent {
     LockEvent {
         seq,
+        at: "2026-01-01T00:00:00.000Z".to_owned(),
         kind: kind.to_owned(),
         lock_key: account.map(lock_key),
         session_id: Some(session.to_owned()),
         token,
-        actor: Some("W".to_owned()),
+        actor: Some(format!("W{}", session.trim_start_matches('s'))),
         ..LockEvent::default()
     }
 }
@@ -69,6 +70,7 @@ pub(crate) fn call(client: &str, verb: &str, invoked_us: u64, answered_us: u64) 
         outcome: Outcome::Ok,
         code: None,
         reason: None,
+        until_us: None,
     }
 }
 
@@ -80,14 +82,22 @@ fn tokened(client: &str, verb: &str, at: u64, token: u64, payout: &str) -> Call 
     }
 }
 
-fn acquire(client: &str, at: u64, account: &str, token: u64) -> Call {
+fn on_key(client: &str, verb: &str, at: u64, account: &str, token: Option<u64>) -> Call {
     Call {
         key: Some(lock_key(account)),
-        token: Some(token),
-        ..call(client, "acquire", at, at + 5)
+        token,
+        ..call(client, verb, at, at + 5)
     }
 }
 
+fn lease(client: &str, at: u64, account: &str, token: u64, until: u64) -> Call {
+    Call {
+        until_us: Some(until),
+        ..on_key(client, "lease", at, account, Some(token))
+    }
+}
+
+/// The run.
 pub(crate) fn good() -> Evidence {
     let payout = |id: &str, account: &str, state: &str| Payout {
         payout_id: id.to_owned(),
@@ -107,6 +117,11 @@ pub(crate) fn good() -> Evidence {
         outcome: Outcome::Refused,
         code: Some("FENCED_OUT".to_owned()),
         ..tokened("W1", "post", 900, 5, "P1")
+    };
+    let busy = Call {
+        outcome: Outcome::Refused,
+        code: Some("HELD_BY_OTHER".to_owned()),
+        ..on_key("W2", "acquire", 100, "A1", None)
     };
     Evidence {
         lost_events: Vec::new(),
@@ -164,13 +179,28 @@ pub(crate) fn good() -> Evidence {
             declined: 1,
         },
         calls: vec![
-            acquire("W1", 10, "A1", 5),
+            on_key("W1", "acquire", 10, "A1", Some(5)),
+            lease("W1", 10, "A1", 5, 300),
             tokened("W1", "claim", 20, 5, "P1"),
-            acquire("W2", 500, "A1", 6),
+            busy,
+            lease("W1", 110, "A1", 5, 400),
+            on_key("W2", "acquire", 500, "A1", Some(6)),
+            lease("W2", 500, "A1", 6, 800),
             tokened("W2", "claim", 510, 6, "P1"),
             tokened("W2", "submit", 520, 6, "P1"),
             tokened("W2", "post", 530, 6, "P1"),
+            on_key("W2", "release", 540, "A1", Some(6)),
+            on_key("W2", "acquire", 550, "A2", Some(7)),
+            lease("W2", 550, "A2", 7, 850),
+            tokened("W2", "claim", 560, 7, "P2"),
+            tokened("W2", "submit", 570, 7, "P2"),
+            tokened("W2", "fail", 580, 7, "P2"),
+            on_key("W2", "release", 590, "A2", Some(7)),
             refused,
         ],
+        collected: Some(Collected {
+            boot_us: 3_600_000_000,
+            wall_ms: 1_767_229_200_000,
+        }),
     }
 }

@@ -6,6 +6,7 @@
 //! On failure: [`RunError`] when the run could not be made; a wrong outcome is a failed check or verdict in the report.
 
 pub mod crash_points;
+pub mod jepsen;
 pub mod random;
 pub mod uc01;
 pub mod uc02;
@@ -205,11 +206,14 @@ impl<'a> Cx<'a> {
             ttl_ms: None,
             metadata: None,
         };
-        let session = locks
+        let clock = &self.host().clock;
+        let opening = clock.boot();
+        let opened = locks
             .open_session(&open, &trace)
             .await
-            .map_err(RunError::call("opening a session"))?
-            .session_id;
+            .map_err(RunError::call("opening a session"))?;
+        let session_until = opening + Duration::from_millis(opened.expires_in_ms);
+        let session = opened.session_id;
         let body = AcquireBody {
             session_id: session.clone(),
             request_id: None,
@@ -219,11 +223,15 @@ impl<'a> Cx<'a> {
             metadata: None,
         };
         let seen = self.recorder.invoke("acquire", Some(key.as_str()), None, None);
+        let asking = clock.boot();
         let grant = locks
             .acquire(&key, &body, &trace)
             .await
             .map_err(RunError::call("acquiring the harness's own key"))?;
         seen.ok(Some(grant.token));
+        let until = asking + Duration::from_millis(grant.waited_ms + grant.expires_in_ms);
+        self.recorder
+            .lease(key.as_str(), grant.token, asking, until.min(session_until));
         let token = http_contract::token(grant.token).map_err(|error| RunError::Other(error.to_string()))?;
         let seen = self
             .recorder

@@ -262,7 +262,7 @@ pub(super) fn merged(reports: Vec<ScenarioReport>) -> ScenarioReport {
         sum.checks.extend(report.checks);
         sum.refusals.payment += report.refusals.payment;
         sum.refusals.rail += report.refusals.rail;
-        let own: Vec<Verdict> = std::mem::replace(&mut sum.verdicts, Invariant::ALL.map(Verdict::new).to_vec());
+        let own: Vec<Verdict> = std::mem::replace(&mut sum.verdicts, Invariant::EVERY.map(Verdict::new).to_vec());
         for ((total, one), other) in sum.verdicts.iter_mut().zip(&own).zip(&report.verdicts) {
             total.absorb(one, "first stack");
             total.absorb(other, "another stack");

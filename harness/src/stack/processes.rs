@@ -102,6 +102,16 @@ impl Lab {
         self.reaper.borrow_mut().watch_docker(kind, name);
     }
 
+    /// Has a process group of this run ended at its end, however it ends.
+    pub(crate) fn reap_group(&self, group: u32) {
+        self.reaper.borrow_mut().watch(group);
+    }
+
+    /// The group has ended: its number may be somebody else's soon.
+    pub(crate) fn reaped(&self, group: u32) {
+        self.reaper.borrow_mut().forget(group);
+    }
+
     /// The binary.
     pub(crate) fn exe(&self) -> &Path {
         &self.exe
@@ -195,7 +205,7 @@ impl Node {
 }
 
 /// Whether `/proc` shows the process as stopped by a signal.
-pub(super) fn stopped(pid: u32) -> bool {
+pub(crate) fn stopped(pid: u32) -> bool {
     // The state follows the command's name, which stands in parentheses and may hold anything.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .ok()

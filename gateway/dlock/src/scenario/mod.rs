@@ -11,7 +11,7 @@ use harness::chaos::catalogue;
 use harness::chaos::fault::StoreKind;
 use harness::report::{CellReport, ScenarioReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
-use harness::scenario::{self, StackKind, UseCase, crash_points};
+use harness::scenario::{self, StackKind, UseCase, crash_points, jepsen};
 use harness::servers::ServerOptions;
 use harness::stack::RunError;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// UC-01 to UC-08 (UC-03 is the matrix of both kill switches); `crash-points`: every component killed at each of its
-    /// fault points; `random`: random faults under load; `faults`: only list the kinds of fault.
+    /// fault points; `jepsen`: Jepsen's lock workload; `random`: random faults under load; `faults`: only list the kinds of fault.
     #[arg(value_name = "SCENARIO", value_parser = what)]
     what: What,
     /// Replays the choices of an earlier run.
@@ -59,6 +59,7 @@ enum StackArg {
 enum What {
     Case(UseCase),
     CrashPoints,
+    Jepsen,
     Random,
     Faults,
 }
@@ -66,11 +67,12 @@ enum What {
 fn what(text: &str) -> Result<What, String> {
     match text.to_ascii_lowercase().as_str() {
         crash_points::NAME => Ok(What::CrashPoints),
+        "jepsen" => Ok(What::Jepsen),
         "random" => Ok(What::Random),
         "faults" => Ok(What::Faults),
         text => UseCase::parse(text)
             .map(What::Case)
-            .ok_or_else(|| format!("must be UC-01 to UC-08, {}, random or faults", crash_points::NAME)),
+            .ok_or_else(|| format!("must be UC-01 to UC-08, {}, jepsen, random or faults", crash_points::NAME)),
     }
 }
 
@@ -78,6 +80,7 @@ fn what(text: &str) -> Result<What, String> {
 enum Runs {
     Case(UseCase),
     CrashPoints,
+    Jepsen,
     Failover(Failover),
     Random,
 }
@@ -119,6 +122,7 @@ async fn go(args: Args) -> crate::Outcome {
         }
         What::Random => Runs::Random,
         What::CrashPoints => Runs::CrashPoints,
+        What::Jepsen => Runs::Jepsen,
         What::Case(UseCase::Uc07) if args.stack == StackArg::Containers => {
             let message = "--stack containers: UC-07 runs on processes beside the servers that it starts";
             return Err(Failure::new(CANNOT_RUN, message));
@@ -148,6 +152,7 @@ async fn go(args: Args) -> crate::Outcome {
     };
     let ran = match runs {
         Runs::Random => random::run(&lab, &args.random).await,
+        Runs::Jepsen => jepsen::run(&lab.setup).await.and_then(|report| Ran::of(&report)),
         Runs::CrashPoints => crash_points::run(&lab.setup).await.and_then(|report| {
             let table = lab.workdir.path().join("crash-points.md");
             std::fs::write(&table, report.markdown()).map_err(RunError::io(format!("writing {}", table.display())))?;

@@ -1,0 +1,104 @@
+//! LOCK-HISTORY: what the clients saw of each key is what one lock would have answered.
+//!
+//! Two checks that share no code judge each key, and must agree; and the audit trail must know what clients were told:
+//! every grant, and an end of every grant whose release was acknowledged.
+
+use super::Verdict;
+use crate::history::Outcome;
+use crate::linearizability::{Found, STEPS_MAX, histories, search, token_order};
+use crate::model::Evidence;
+use std::collections::BTreeSet;
+
+pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
+    for history in histories(evidence) {
+        verdict.facts += history.facts();
+        let by_order = token_order(&history);
+        let found = search(&history, STEPS_MAX);
+        let key = &history.key;
+        match &found {
+            Found::Order if by_order.is_empty() => {}
+            Found::Order => verdict.violations.push(format!(
+                "{key}: the search finds an order, the order of tokens says there is none"
+            )),
+            Found::None(why) => {
+                verdict
+                    .violations
+                    .push(format!("{key}: not the history of a lock: {why}"));
+                if by_order.is_empty() {
+                    verdict.violations.push(format!(
+                        "{key}: the order of tokens finds nothing wrong, the search finds no order"
+                    ));
+                }
+            }
+            Found::NotChecked(steps) => verdict
+                .not_checked
+                .push(format!("{key}: the search was given up after {steps} states")),
+        }
+        verdict.violations.extend(by_order);
+    }
+    against_the_trail(evidence, verdict);
+}
+
+fn against_the_trail(evidence: &Evidence, verdict: &mut Verdict) {
+    // Evidence without any trail is that of clients alone.
+    if evidence.lock_events.is_empty() {
+        return;
+    }
+    let granted = evidence.grants();
+    let sessions: BTreeSet<&str> = evidence
+        .lock_events
+        .iter()
+        .filter(|event| matches!(event.kind.as_str(), "SESSION_CLOSED" | "SESSION_EXPIRED"))
+        .filter_map(|event| event.session_id.as_deref())
+        .collect();
+    let mut ended: BTreeSet<(&str, u64)> = BTreeSet::new();
+    for event in &evidence.lock_events {
+        let (Some(key), Some(token)) = (event.lock_key.as_deref(), event.token) else {
+            continue;
+        };
+        let over = match event.kind.as_str() {
+            "RELEASED" | "EXPIRED" | "REVOKED" => true,
+            "GRANTED" => event.session_id.as_deref().is_some_and(|id| sessions.contains(id)),
+            _ => false,
+        };
+        if over {
+            ended.insert((key, token));
+        }
+    }
+    for call in &evidence.calls {
+        let (Some(key), Some(token), Outcome::Ok) = (call.key.as_deref(), call.token, call.outcome) else {
+            continue;
+        };
+        match call.verb.as_str() {
+            "acquire" => verdict.demand(granted.contains(&(key, token)), || {
+                format!(
+                    "{key}: {} was answered token {token}, which the trail never granted",
+                    call.client
+                )
+            }),
+            "release" => verdict.demand(
+                ended.contains(&(key, token)) || !granted.contains(&(key, token)),
+                || format!("{key}: the release of token {token} was acknowledged, but the trail knows no end of it"),
+            ),
+            _ => {}
+        }
+    }
+    let askers: BTreeSet<(&str, &str)> = evidence
+        .calls
+        .iter()
+        .filter(|call| call.verb == "acquire")
+        .filter_map(|call| Some((call.client.as_str(), call.key.as_deref()?)))
+        .collect();
+    let clients: BTreeSet<&str> = askers.iter().map(|(client, _)| *client).collect();
+    for event in evidence.lock_events.iter().filter(|event| event.kind == "GRANTED") {
+        let (Some(key), Some(actor)) = (event.lock_key.as_deref(), event.actor.as_deref()) else {
+            continue;
+        };
+        // Who recorded no acquire at all is no client of this run's histories.
+        if clients.contains(actor) {
+            verdict.demand(askers.contains(&(actor, key)), || {
+                format!("{key}: granted to {actor}, who never asked for it")
+            });
+        }
+    }
+}
