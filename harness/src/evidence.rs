@@ -4,7 +4,7 @@
 //! Does not own: judging it.
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
-use crate::model::{Evidence, HighWater, RailEntry, RailStats};
+use crate::model::{Account, Evidence, HighWater, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
 use host_kit::Host;
@@ -104,6 +104,7 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
         lock_events: judged("the audit trail", audit(apis).await?)?,
         submissions: judged("submissions", &submissions)?,
         calls: histories(stack)?,
+        nodes: stack.node_events(),
         ..Evidence::default()
     };
     for payout in &payouts {
@@ -162,6 +163,19 @@ async fn audit(apis: &Apis) -> Result<Vec<http_contract::lock::AuditRow>, RunErr
         }
         rows.extend(page.items);
     }
+}
+
+/// The ledger as plain-text accounting, for a judge that is not ours; every account's stored balance is demanded of it.
+///
+/// # Errors
+/// When the payment resource does not answer.
+pub async fn beancount(apis: &Apis, accounts: &[Account]) -> Result<String, RunError> {
+    let text = apis
+        .payments
+        .export(ExportFormat::Beancount, &apis.trace())
+        .await
+        .map_err(RunError::call("exporting the ledger for beancount"))?;
+    Ok(format!("{text}\n{}", crate::report::balances(accounts)))
 }
 
 async fn ledger(apis: &Apis) -> Result<Vec<crate::model::LedgerEntry>, RunError> {

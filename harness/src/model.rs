@@ -34,6 +34,41 @@ pub struct Evidence {
     pub rail_stats: RailStats,
     /// What the clients saw.
     pub calls: Vec<Call>,
+    /// When the run began, in microseconds of the boot clock that the calls carry.
+    #[serde(default)]
+    pub began_us: u64,
+    /// What was done to processes and what became of them, in time order.
+    #[serde(default)]
+    pub nodes: Vec<NodeEvent>,
+}
+
+/// Something that was done to a process, or that the harness saw of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvent {
+    /// Which node (`W1`, `lock-server`).
+    pub node: String,
+    /// When, in microseconds of the machine's boot clock.
+    pub at_us: u64,
+    /// What.
+    pub what: NodeChange,
+}
+
+/// What can become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeChange {
+    /// It was started.
+    Started,
+    /// It was stopped by a signal, or stood still at a fault point.
+    Stopped,
+    /// It was told to go on.
+    Resumed,
+    /// It was asked to end.
+    AskedToEnd,
+    /// It was ended by a signal.
+    Killed,
+    /// It ended by itself.
+    Ended,
 }
 
 /// A row of `lock_event`.

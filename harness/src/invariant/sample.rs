@@ -171,5 +171,6 @@ pub(crate) fn good() -> Evidence {
             tokened("W2", "post", 530, 6, "P1"),
             refused,
         ],
+        ..Evidence::default()
     }
 }
