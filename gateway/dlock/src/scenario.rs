@@ -2,13 +2,15 @@
 //!
 //! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
 
-use crate::demo::{CANNOT_RUN, FAILED, Lab, StoreArgs, interrupted, lab, write_json};
+use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, interrupted, lab, write_json};
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
-use harness::report::{CellReport, matrix_text, money};
+use harness::report::{CellReport, Run, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
 use harness::scenario::{self, UseCase};
+use harness::workdir::Workdir;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Run one use case against a dlock of child processes, and judge it.
 ///
@@ -31,6 +33,8 @@ pub struct Args {
     )]
     keep: Option<Option<PathBuf>>,
     #[command(flatten)]
+    report: ReportArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -51,6 +55,8 @@ pub fn run(args: Args) -> crate::Outcome {
 
 async fn go(args: Args) -> crate::Outcome {
     let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
+    args.report.check()?;
+    let options = args.stores.replay();
     let failover = match args.case {
         UseCase::Uc07 => Some(Failover::of(args.stores.store.as_deref()).map_err(failed)?),
         _ => None,
@@ -66,7 +72,9 @@ async fn go(args: Args) -> crate::Outcome {
         workdir,
         progress,
     } = lab("scenario", args.seed, &stores, args.keep).await?;
-    let (ok, text, json) = if args.case == UseCase::Uc03 {
+    let replay = format!("dlock scenario {} --seed {}{options}", args.case.id(), setup.seed);
+    let began = setup.lab.host().clock.mono();
+    let (ok, text, json, run) = if args.case == UseCase::Uc03 {
         let cells = harness::demo::matrix(&setup, &progress).await;
         let cells = cells.inspect_err(|_| progress.finish()).map_err(failed)?;
         let ok = cells.iter().all(CellReport::ok);
@@ -74,6 +82,7 @@ async fn go(args: Args) -> crate::Outcome {
             ok,
             format!("{}{}", matrix_text(&cells), money(&cells)),
             serde_json::to_value(&cells),
+            Run::of_cells(&cells, setup.seed, took_ms(&setup, began), &replay),
         )
     } else {
         let report = match failover {
@@ -81,12 +90,19 @@ async fn go(args: Args) -> crate::Outcome {
             None => scenario::run(&setup, args.case).await,
         };
         let report = report.inspect_err(|_| progress.finish()).map_err(failed)?;
-        (report.ok(), report.text(), serde_json::to_value(&report))
+        (
+            report.ok(),
+            report.text(),
+            serde_json::to_value(&report),
+            Run::of_scenario(&report, &replay),
+        )
     };
     progress.finish();
     setup.backends.clean_up().await;
     let json = json.map_err(|error| Failure::new(exit::INTERNAL, error.to_string()))?;
     write_json(&workdir.path().join("scenario.json"), &json)?;
+    let stays = !ok || matches!(workdir, Workdir::Kept(_));
+    args.report.write(run, stays.then(|| workdir.path()))?;
     match args.output.output {
         Format::Json => println!("{json:#}"),
         Format::Table => println!("{text}"),
@@ -95,4 +111,9 @@ async fn go(args: Args) -> crate::Outcome {
         eprintln!("kept in {}", path.display());
     }
     Ok(if ok { exit::OK } else { FAILED })
+}
+
+fn took_ms(setup: &scenario::Setup, began: Duration) -> u64 {
+    let took = setup.lab.host().clock.mono().saturating_sub(began);
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }

@@ -13,12 +13,24 @@
 
 mod cells;
 mod demo;
+mod events;
+mod files;
+mod html;
+mod json;
+mod junit;
+pub mod latency;
 mod ledger;
+mod run;
 mod text;
+pub mod timeline;
+pub mod tokens;
 
 pub use cells::{CellOutcome, CellReport};
 pub use demo::DemoReport;
+pub use files::writable;
+pub use html::page;
 pub use ledger::{LEDGER, amount, balances, decimal};
+pub use run::{Run, StackSeen, Story};
 pub use text::{euros, matrix_text, money, verdict_table};
 
 use crate::chaos::fault::FaultRecord;
