@@ -9,11 +9,15 @@
 use crate::chaos::fault::FaultRecord;
 use crate::history::{Call, Outcome};
 use crate::model::{Evidence, LockEvent, NodeChange, lock_key};
+use crate::stack::{LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// The client that is the harness itself: its probes are no worker's.
 const HARNESS: &str = "harness";
+
+/// Nodes that are no workers.
+const COMPONENTS: [&str; 4] = [LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB];
 
 /// How a grant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -107,10 +111,21 @@ pub struct Lane {
     pub contended: usize,
 }
 
+impl Lane {
+    /// When it first held something, was struck or was turned away.
+    fn first_ms(&self) -> f64 {
+        let spans = self.spans.iter().map(|span| span.from_ms);
+        let stretches = self.stretches.iter().map(|stretch| stretch.from_ms);
+        let refused = self.refused.iter().map(|refused| refused.at_ms);
+        let all = spans.chain(stretches).chain(refused);
+        all.chain(self.killed_ms.iter().copied()).fold(f64::MAX, f64::min)
+    }
+}
+
 /// The lanes of a stack.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timeline {
-    /// Workers in the order of their first call, then what else was struck.
+    /// Workers in the order in which something first happened to them, then what else was struck.
     pub lanes: Vec<Lane>,
     /// Where the record ends.
     pub end_ms: f64,
@@ -180,6 +195,15 @@ impl Timeline {
             });
         }
         timeline.processes(evidence, &clock);
+        let calls = |name: &str| evidence.calls.iter().any(|call| call.client == name);
+        let started = |name: &str| evidence.nodes.iter().any(|event| event.node == name);
+        timeline.lanes.sort_by(|a, b| {
+            let of_worker =
+                |lane: &Lane| calls(&lane.name) || (started(&lane.name) && !COMPONENTS.contains(&lane.name.as_str()));
+            let order = |lane: &Lane| (!of_worker(lane), lane.first_ms());
+            let ((a_last, a_ms), (b_last, b_ms)) = (order(a), order(b));
+            a_last.cmp(&b_last).then(a_ms.total_cmp(&b_ms))
+        });
         timeline
     }
 
@@ -407,7 +431,7 @@ mod tests {
     use super::*;
     use crate::model::{NodeEvent, Payout};
 
-    pub(crate) fn call(client: &str, verb: &str, at_ms: u64, token: Option<u64>, outcome: Outcome) -> Call {
+    fn call(client: &str, verb: &str, at_ms: u64, token: Option<u64>, outcome: Outcome) -> Call {
         Call {
             client: client.to_owned(),
             verb: verb.to_owned(),

@@ -7,6 +7,8 @@
 mod chart;
 mod latency;
 mod story;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod tokens;
 mod verdicts;
@@ -111,7 +113,7 @@ fn facts(run: &Run) -> Markup {
     html! {
         h2 { "What was run" }
         dl.facts {
-            dt { "Scenarios" } dd { (run.stories.len()) ", each on its own: " (counted(stacks().count(), "stack", "stacks")) }
+            dt { "Ran" } dd { (counted(run.stories.len(), "scenario", "scenarios")) " on " (counted(stacks().count(), "stack", "stacks")) }
             dt { "Load" } dd { (counted(payouts, "payout", "payouts")) " by " (counted(workers, "worker", "workers")) ", " (counted(calls, "call", "calls")) " recorded" }
             dt { "Faults injected" } dd { (faults) }
             dt { "Stale writes refused" } dd { (run.refusals.payment) " at the payment resource, " (run.refusals.rail) " at the rail proxy" }

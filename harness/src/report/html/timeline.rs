@@ -20,8 +20,10 @@ const LANES_MAX: usize = 48;
 const BARS_MAX: usize = 2_000;
 /// Marks of one kind in a lane, at most.
 const MARKS_MAX: usize = 300;
-/// The height of a lane: its bar, and its marks under it.
+/// The height of a lane with marks under its bar.
 const LANE: f64 = 46.0;
+/// The height of a lane without.
+const BARE_LANE: f64 = 30.0;
 /// Where the first lane begins.
 const TOP: f64 = 10.0;
 /// Bars closer than this are drawn as one.
@@ -218,10 +220,16 @@ fn drawing(
     refused: &[Numbered<'_>],
 ) -> Markup {
     let scale = Scale::time(timeline.end_ms);
-    let place = |lane: usize| TOP + LANE * f64::from(u32::try_from(lane).unwrap_or(u32::MAX));
+    let mut tops = vec![TOP];
+    for lane in lanes {
+        let bare = lane.refused.is_empty() && lane.stretches.is_empty() && lane.killed_ms.is_empty();
+        let top = tops[tops.len() - 1];
+        tops.push(top + if bare { BARE_LANE } else { LANE });
+    }
+    let place = |lane: usize| tops[lane];
     let bottom = place(lanes.len());
     let (hatch, dots) = (format!("{id}-hatch"), format!("{id}-dots"));
-    let mut drawn = 0;
+    let (mut drawn, mut labels) = (0, Labels::default());
     let drawing = html! {
         defs {
             pattern id=(hatch) width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
@@ -241,8 +249,9 @@ fn drawing(
                 @let _ = { drawn += 1; };
             }
         }
-        (shades(strikes, &scale, &place, &hatch, &dots))
-        (marks(refused, &scale, &place))
+        // Refusals have their words first: they are what the run is about.
+        (marks(refused, &scale, &place, &mut labels))
+        (shades(strikes, &scale, &place, [&hatch, &dots], &mut labels))
     };
     let left_lanes = timeline.lanes.len() - lanes.len();
     let desc = format!(
@@ -286,64 +295,80 @@ fn bar_of(bar: &Bar<'_>, scale: &Scale, top: f64) -> Markup {
     }
 }
 
-/// Writes labels of one lane where they do not run into each other.
+/// Where labels stand already, lane by lane, so that none is written over another.
+#[derive(Default)]
 struct Labels {
-    until: Vec<f64>,
+    taken: Vec<Vec<(f64, f64)>>,
 }
 
 impl Labels {
-    fn fits(&mut self, lane: usize, from: f64, width: f64) -> bool {
-        if self.until.len() <= lane {
-            self.until.resize(lane + 1, f64::MIN);
+    /// The first of these texts and places that is free: right of `at`, or left of it.
+    fn place<'t>(&mut self, lane: usize, at: f64, gap: f64, texts: &[&'t str]) -> Option<(f64, &'t str)> {
+        if self.taken.len() <= lane {
+            self.taken.resize(lane + 1, Vec::new());
         }
-        let fits = from >= self.until[lane] && from + width <= super::chart::WIDTH;
-        if fits {
-            self.until[lane] = from + width + 4.0;
+        for text in texts {
+            let width = text_width(text);
+            for from in [at + gap, at - gap - width] {
+                let to = from + width;
+                let free = self.taken[lane]
+                    .iter()
+                    .all(|(other_from, other_to)| to + 4.0 < *other_from || from > other_to + 4.0);
+                if free && from >= LEFT && to <= super::chart::WIDTH {
+                    self.taken[lane].push((from, to));
+                    return Some((from, text));
+                }
+            }
         }
-        fits
+        None
     }
 }
 
-fn shades(strikes: &[Strike<'_>], scale: &Scale, place: &impl Fn(usize) -> f64, hatch: &str, dots: &str) -> Markup {
-    let mut labels = Labels { until: Vec::new() };
+fn shades(
+    strikes: &[Strike<'_>],
+    scale: &Scale,
+    place: &impl Fn(usize) -> f64,
+    patterns: [&str; 2],
+    labels: &mut Labels,
+) -> Markup {
+    let [hatch, dots] = patterns;
     html! {
         @for strike in strikes.iter().take(LANES_MAX * MARKS_MAX) {
             @let (from, to, top) = (scale.at(strike.from_ms), scale.at(strike.to_ms), place(strike.lane));
-            @let text = format!("{}: {} {}, from {} to {}", strike.id, strike.name, strike.what, at_ms(strike.from_ms), at_ms(strike.to_ms));
             @if strike.killed {
                 g { title { (strike.id) ": " (strike.name) " killed at " (at_ms(strike.from_ms)) }
-                    path.killed d=(format!("M{:.1} {:.1} l9 9 m0 -9 l-9 9", from - 4.5, top + 9.5)) {}
-                }
-                @if labels.fits(strike.lane, from + 7.0, text_width(&strike.id)) {
-                    text.tag.halo x=(px(from + 7.0)) y=(px(top + 18.5)) { (strike.id) }
+                    path.killed d=(format!("M{:.1} {:.1} l9 9 m0 -9 l-9 9", from - 4.5, top + 25.0)) {}
                 }
             } @else {
-                rect x=(px(from)) y=(px(top + 26.0)) width=(px((to - from).max(2.0))) height="7" fill={ "url(#" (if strike.fault { dots } else { hatch }) ")" } {
-                    title { (text) }
+                @let pattern = if strike.fault { dots } else { hatch };
+                rect x=(px(from)) y=(px(top + 26.0)) width=(px((to - from).max(2.0))) height="7" fill={ "url(#" (pattern) ")" } {
+                    title { (strike.id) ": " (strike.name) " " (strike.what) ", from " (at_ms(strike.from_ms)) " to " (at_ms(strike.to_ms)) }
                 }
                 rect.edge x=(px(from)) y=(px(top + 26.0)) width=(px((to - from).max(2.0))) height="7" {}
-                @if labels.fits(strike.lane, from, text_width(&strike.id)) {
-                    text.tag.halo x=(px(from)) y=(px(top + 44.0)) { (strike.id) }
-                }
+            }
+            @let long = format!("{} {}", strike.id, strike.what);
+            @if let Some((x, text)) = labels.place(strike.lane, from, 0.0, &[&long, &strike.id]) {
+                text.tag.halo x=(px(x)) y=(px(top + 44.0)) { (text) }
             }
         }
     }
 }
 
-fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64) -> Markup {
-    let mut labels = Labels { until: Vec::new() };
+fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64, labels: &mut Labels) -> Markup {
     html! {
-        @for one in refused.iter().take(MARKS_MAX) {
+        @for one in refused.iter().take(LANES_MAX * MARKS_MAX) {
             @let (at, top) = (scale.at(one.refused.at_ms), place(one.lane));
             @let tag = format!("R{}", one.number);
-            g { title { (tag) ": " (one.refused.worker) " refused at " (at_ms(one.refused.at_ms)) }
+            @let long = match (one.refused.presented, one.refused.superseded_by, &one.refused.superseded_by_holder) {
+                (Some(shown), Some(above), Some(holder)) => format!("{tag} {} {shown} < {above} of {}", one.refused.verb, short(holder, NAME_LETTERS)),
+                (Some(shown), Some(above), None) => format!("{tag} {} {shown} < {above}", one.refused.verb),
+                _ => tag.clone(),
+            };
+            g { title { (long) ", at " (at_ms(one.refused.at_ms)) }
                 path.refusal d=(format!("M{:.1} {:.1} h11 l-5.5 9 z", at - 5.5, top + 24.5)) {}
             }
-            // Left of the mark where the drawing ends right of it.
-            @let width = text_width(&tag);
-            @let label = if at + 7.0 + width > super::chart::WIDTH { at - 7.0 - width } else { at + 7.0 };
-            @if labels.fits(one.lane, label, width) {
-                text.refusal-tag.halo x=(px(label)) y=(px(top + 44.0)) { (tag) }
+            @if let Some((x, text)) = labels.place(one.lane, at, 6.0, &[&long, &tag]) {
+                text.refusal-tag.halo x=(px(x)) y=(px(top + 44.0)) { (text) }
             }
         }
     }
@@ -361,7 +386,7 @@ fn legend(id: &str) -> Markup {
             (key(html! { rect x="1" y="6" width="31" height="8" fill={ "url(#" (id) "-hatch)" } {} rect.edge x="1" y="6" width="31" height="8" {} }, "P: the process stood still"))
             (key(html! { rect x="1" y="6" width="31" height="8" fill={ "url(#" (id) "-dots)" } {} rect.edge x="1" y="6" width="31" height="8" {} }, "F: an injected fault"))
             (key(html! { path.killed d="M12 5 l9 9 m0 -9 l-9 9" {} }, "K: the process was killed"))
-            (key(html! { path.refusal d="M11 5 h11 l-5.5 9 z" {} }, "R: a stale write, refused (FENCED_OUT)"))
+            (key(html! { path.refusal d="M11 5 h11 l-5.5 9 z" {} }, "R: a stale write, refused: the token shown < the token that superseded it, and whose that was"))
         }
     }
 }

@@ -12,17 +12,17 @@ pub(super) fn section(run: &Run) -> Markup {
     let rows = html! {
         thead { tr {
             th scope="col" { "Invariant" }
-            th scope="col" { "What it says" }
+            th scope="col" { "Verdict" }
             th.n scope="col" { "Facts looked at" }
             th.n scope="col" { "Violations" }
-            th scope="col" { "Verdict" }
+            th scope="col" { "What it says" }
         } }
         tbody { @for verdict in &run.verdicts { tr {
             th scope="row" { (verdict.invariant.id()) }
-            td { (verdict.invariant.sentence()) }
+            td { (judged(verdict)) }
             td.n { (verdict.facts) }
             td.n { (verdict.violations.len()) }
-            td { (judged(verdict)) }
+            td.say { (verdict.invariant.sentence()) }
         } } }
     };
     let violations: Vec<_> = run
@@ -98,8 +98,8 @@ fn matrix(cells: &[CellReport]) -> Markup {
             td { (on_off(cell.payment_fencing)) }
             td { (on_off(cell.rail_fencing)) }
             th scope="row" { (cell.paused_before) }
-            td { (cell.measured) }
-            td { (cell.expected) }
+            td.say { (cell.measured) }
+            td.say { (cell.expected) }
             td.n { (amount(cell.lost_minor(), CURRENCY)) }
             td.n { (amount(cell.misstated_minor(), CURRENCY)) }
             td {
