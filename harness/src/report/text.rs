@@ -4,7 +4,7 @@
 //! Does not own: the results; the page (`html/`).
 //! On failure: nothing can fail.
 
-use super::{CellReport, DemoReport, ScenarioReport};
+use super::{CellReport, DemoReport, ScenarioReport, amount};
 use crate::invariant::Verdict;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use std::fmt::Write as _;
@@ -43,6 +43,15 @@ impl ScenarioReport {
             "\nStale writes refused: {} at the payment resource, {} at the rail proxy.",
             self.refusals.payment, self.refusals.rail
         );
+        if let Some(control) = &self.control {
+            let lost = amount(control.lost_minor, &control.currency);
+            let void = if control.void() {
+                ": VOID, the control shows nothing"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "With the fences off: {lost} lost{void} ({}).", control.what);
+        }
         let _ = writeln!(
             text,
             "\n{}: {}",

@@ -253,10 +253,11 @@ impl Timeline {
 
     fn paused(&mut self, node: &str, from_ms: f64, to_ms: f64) {
         let lane = self.lane(node);
+        // A recorded fault that was injected just before says the same, and with its kind.
         let told = lane
             .stretches
             .iter()
-            .any(|fault| fault.from_ms - 100.0 <= from_ms && to_ms <= fault.to_ms + 100.0);
+            .any(|fault| fault.from_ms - 100.0 <= from_ms && from_ms <= fault.to_ms);
         if !told {
             lane.stretches.push(Stretch {
                 what: "paused".to_owned(),

@@ -16,10 +16,10 @@ use maud::{Markup, html};
 
 /// Lanes of one drawing, at most.
 const LANES_MAX: usize = 48;
-/// Bars of one drawing, at most.
-const BARS_MAX: usize = 2_000;
-/// Marks of one kind in a lane, at most.
-const MARKS_MAX: usize = 300;
+/// Bars of one drawing, at most; each lane has its share.
+const BARS_MAX: usize = 6_000;
+/// Marks of one kind in one drawing, at most.
+const MARKS_MAX: usize = 1_500;
 /// The height of a lane with marks under its bar.
 const LANE: f64 = 46.0;
 /// The height of a lane without.
@@ -229,7 +229,9 @@ fn drawing(
     let place = |lane: usize| tops[lane];
     let bottom = place(lanes.len());
     let (hatch, dots) = (format!("{id}-hatch"), format!("{id}-dots"));
-    let (mut drawn, mut labels) = (0, Labels::default());
+    let mut labels = Labels::default();
+    let bars: Vec<Vec<Bar<'_>>> = lanes.iter().map(|lane| bars(lane, &scale)).collect();
+    let share = BARS_MAX / lanes.len();
     let drawing = html! {
         defs {
             pattern id=(hatch) width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)" {
@@ -244,15 +246,13 @@ fn drawing(
         @for (n, lane) in lanes.iter().enumerate() {
             text x=(px(LEFT - 8.0)) y=(px(place(n) + 18.0)) text-anchor="end" { title { (lane.name) } (short(&lane.name, NAME_LETTERS)) }
             line.grid x1="0" x2=(px(RIGHT)) y1=(px(place(n))) y2=(px(place(n))) {}
-            @for bar in bars(lane, &scale) {
-                @if drawn < BARS_MAX { (bar_of(&bar, &scale, place(n))) }
-                @let _ = { drawn += 1; };
-            }
+            @for bar in bars[n].iter().take(share) { (bar_of(bar, &scale, place(n))) }
         }
         // Refusals have their words first: they are what the run is about.
         (marks(refused, &scale, &place, &mut labels))
         (shades(strikes, &scale, &place, [&hatch, &dots], &mut labels))
     };
+    let left_bars: usize = bars.iter().map(|bars| bars.len().saturating_sub(share)).sum();
     let left_lanes = timeline.lanes.len() - lanes.len();
     let desc = format!(
         "{} over {}: {}, {}, {}. The tables under the chart say the same in words.",
@@ -265,7 +265,8 @@ fn drawing(
     let caption = html! {
         (legend(id))
         @if left_lanes > 0 { p { (counted(left_lanes, "lane", "lanes")) " more without refusals, left out of the drawing." } }
-        @if drawn > BARS_MAX { p { (counted(drawn - BARS_MAX, "bar", "bars")) " more, left out of the drawing." } }
+        @if left_bars > 0 { p { (counted(left_bars, "bar", "bars")) " more, left out of the drawing." } }
+        @if strikes.len().max(refused.len()) > MARKS_MAX { p { "Of the marks only some are drawn, evenly over the run." } }
     };
     let title = format!(
         "Timeline of {}: who held which lock, what struck whom, who was turned away",
@@ -333,7 +334,7 @@ fn shades(
 ) -> Markup {
     let [hatch, dots] = patterns;
     html! {
-        @for strike in strikes.iter().take(LANES_MAX * MARKS_MAX) {
+        @for strike in some(strikes) {
             @let (from, to, top) = (scale.at(strike.from_ms), scale.at(strike.to_ms), place(strike.lane));
             @if strike.killed {
                 g { title { (strike.id) ": " (strike.name) " killed at " (at_ms(strike.from_ms)) }
@@ -356,7 +357,7 @@ fn shades(
 
 fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64, labels: &mut Labels) -> Markup {
     html! {
-        @for one in refused.iter().take(LANES_MAX * MARKS_MAX) {
+        @for one in some(refused) {
             @let (at, top) = (scale.at(one.refused.at_ms), place(one.lane));
             @let tag = format!("R{}", one.number);
             @let long = match (one.refused.presented, one.refused.superseded_by, &one.refused.superseded_by_holder) {
@@ -372,6 +373,11 @@ fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64,
             }
         }
     }
+}
+
+/// All marks, or where there are too many every so many-th.
+fn some<T>(marks: &[T]) -> impl Iterator<Item = &T> {
+    marks.iter().step_by(marks.len().div_ceil(MARKS_MAX).max(1))
 }
 
 fn legend(id: &str) -> Markup {
