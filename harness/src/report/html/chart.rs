@@ -8,8 +8,8 @@ pub(super) const WIDTH: f64 = 1_000.0;
 pub(super) const LEFT: f64 = 150.0;
 /// Where it ends.
 pub(super) const RIGHT: f64 = 980.0;
-/// The width of a letter, about: what does not fit is not written.
-const LETTER: f64 = 7.2;
+/// The width of a bold letter, about: what does not fit is not written.
+const LETTER: f64 = 8.3;
 /// Numbers on an axis, at most.
 const TICKS_MAX: f64 = 8.0;
 

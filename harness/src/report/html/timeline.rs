@@ -13,6 +13,7 @@ use super::{ROWS_MAX, left_out, table};
 use crate::report::run::{StackSeen, counted};
 use crate::report::timeline::{End, Lane, Span, Timeline};
 use maud::{Markup, html};
+use std::collections::BTreeMap;
 
 /// Lanes of one drawing, at most.
 const LANES_MAX: usize = 48;
@@ -28,6 +29,8 @@ const BARE_LANE: f64 = 30.0;
 const TOP: f64 = 10.0;
 /// Bars closer than this are drawn as one.
 const TOO_CLOSE: f64 = 2.5;
+/// So wide at most is what is drawn as one: a block still says when.
+const BLOCK: f64 = 36.0;
 /// Letters of a lane's name.
 const NAME_LETTERS: usize = 19;
 
@@ -193,6 +196,7 @@ fn bars<'a>(lane: &'a Lane, scale: &Scale) -> Vec<Bar<'a>> {
             && plain
             && bar.given_back()
             && scale.at(span.from_ms) - scale.at(bar.last.to_ms) < TOO_CLOSE
+            && scale.at(span.to_ms) - scale.at(bar.first.from_ms) < BLOCK
             && (scale.at(span.to_ms) - scale.at(span.from_ms) < 2.0 * TOO_CLOSE
                 || scale.at(bar.last.to_ms) - scale.at(bar.last.from_ms) < 2.0 * TOO_CLOSE)
         {
@@ -266,7 +270,7 @@ fn drawing(
         (legend(id))
         @if left_lanes > 0 { p { (counted(left_lanes, "lane", "lanes")) " more without refusals, left out of the drawing." } }
         @if left_bars > 0 { p { (counted(left_bars, "bar", "bars")) " more, left out of the drawing." } }
-        @if strikes.len().max(refused.len()) > MARKS_MAX { p { "Of the marks only some are drawn, evenly over the run." } }
+        @if some(strikes, |strike| strike.lane).len() < strikes.len() || some(refused, |one| one.lane).len() < refused.len() { p { "Of the marks only some are drawn, evenly over the run." } }
     };
     let title = format!(
         "Timeline of {}: who held which lock, what struck whom, who was turned away",
@@ -334,7 +338,7 @@ fn shades(
 ) -> Markup {
     let [hatch, dots] = patterns;
     html! {
-        @for strike in some(strikes) {
+        @for strike in some(strikes, |strike| strike.lane) {
             @let (from, to, top) = (scale.at(strike.from_ms), scale.at(strike.to_ms), place(strike.lane));
             @if strike.killed {
                 g { title { (strike.id) ": " (strike.name) " killed at " (at_ms(strike.from_ms)) }
@@ -357,7 +361,7 @@ fn shades(
 
 fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64, labels: &mut Labels) -> Markup {
     html! {
-        @for one in some(refused) {
+        @for one in some(refused, |one| one.lane) {
             @let (at, top) = (scale.at(one.refused.at_ms), place(one.lane));
             @let tag = format!("R{}", one.number);
             @let long = match (one.refused.presented, one.refused.superseded_by, &one.refused.superseded_by_holder) {
@@ -375,9 +379,20 @@ fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64,
     }
 }
 
-/// All marks, or where there are too many every so many-th.
-fn some<T>(marks: &[T]) -> impl Iterator<Item = &T> {
-    marks.iter().step_by(marks.len().div_ceil(MARKS_MAX).max(1))
+/// All marks, or where there are too many each lane's share, evenly over the run.
+fn some<T>(marks: &[T], lane: impl Fn(&T) -> usize) -> Vec<&T> {
+    let mut of_lane: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
+    for mark in marks {
+        of_lane.entry(lane(mark)).or_default().0 += 1;
+    }
+    let share = (MARKS_MAX / of_lane.len().max(1)).max(1);
+    let kept = marks.iter().filter(|mark| {
+        of_lane.get_mut(&lane(mark)).is_some_and(|(all, seen)| {
+            *seen += 1;
+            (*seen - 1) % all.div_ceil(share) == 0
+        })
+    });
+    kept.collect()
 }
 
 fn legend(id: &str) -> Markup {
