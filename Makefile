@@ -22,6 +22,15 @@ help: ## Show the targets
 demo: ## The main job on the embedded store: paid exactly once under faults, and money lost with the fences off
 	$(CARGO) run --quiet --package dlock -- demo
 
+.PHONY: bean-check
+bean-check: ## The report of a demo: beancount judges its ledgers, a validator its page
+	$(CARGO) build --quiet --package dlock
+	dir=$$(mktemp -d)
+	trap 'rm -rf "$$dir"' EXIT
+	"$${CARGO_TARGET_DIR:-target}/debug/dlock" demo --report "$$dir" >"$$dir/demo.txt" || { cat "$$dir/demo.txt"; exit 1; }
+	scripts/bean-check "$$dir"
+	scripts/check-report "$$dir/report.html"
+
 .PHONY: up
 up: ## Run the whole system on the embedded stores until Ctrl-C
 	$(CARGO) run --quiet --package dlock -- up

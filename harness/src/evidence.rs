@@ -5,7 +5,7 @@
 //! On failure: [`RunError`]; evidence that cannot be had is no verdict.
 
 use crate::history::Call;
-use crate::model::{Collected, Evidence, HighWater, LockEvent, RailEntry, RailStats};
+use crate::model::{Account, Collected, Evidence, HighWater, LockEvent, RailEntry, RailStats};
 use crate::stack::{Links, RunError, Stack, histories};
 use actor_kit::TraceContext;
 use host_kit::Host;
@@ -110,6 +110,7 @@ pub async fn collect(stack: &dyn Stack, apis: &Apis) -> Result<Evidence, RunErro
         submissions: judged("submissions", &submissions)?,
         calls: histories(stack)?,
         collected: Some(now(&apis.host)),
+        nodes: stack.node_events(),
         ..Evidence::default()
     };
     for payout in &payouts {
@@ -218,6 +219,19 @@ async fn audit(apis: &Apis) -> Result<Vec<http_contract::lock::AuditRow>, RunErr
         }
         rows.extend(page.items);
     }
+}
+
+/// The ledger as plain-text accounting, for a judge that is not ours; every account's stored balance is demanded of it.
+///
+/// # Errors
+/// When the payment resource does not answer.
+pub async fn beancount(apis: &Apis, accounts: &[Account]) -> Result<String, RunError> {
+    let text = apis
+        .payments
+        .export(ExportFormat::Beancount, &apis.trace())
+        .await
+        .map_err(RunError::call("exporting the ledger for beancount"))?;
+    Ok(format!("{text}\n{}", crate::report::balances(accounts)))
 }
 
 async fn ledger(apis: &Apis) -> Result<Vec<crate::model::LedgerEntry>, RunError> {

@@ -41,6 +41,12 @@ pub struct Evidence {
     /// When it was collected; nothing in evidence of older runs.
     #[serde(default)]
     pub collected: Option<Collected>,
+    /// When the run began, in microseconds of the boot clock that the calls carry.
+    #[serde(default)]
+    pub began_us: u64,
+    /// What was done to processes and what became of them, in time order.
+    #[serde(default)]
+    pub nodes: Vec<NodeEvent>,
 }
 
 /// One moment on both clocks: the histories' boot clock, and the wall clock that stores write their instants with.
@@ -85,6 +91,35 @@ fn wall_ms(instant: &str) -> Option<i64> {
     };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
     Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1000 + millis)
+}
+
+/// Something that was done to a process, or that the harness saw of one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEvent {
+    /// Which node (`W1`, `lock-server`).
+    pub node: String,
+    /// When, in microseconds of the machine's boot clock.
+    pub at_us: u64,
+    /// What.
+    pub what: NodeChange,
+}
+
+/// What can become of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeChange {
+    /// It was started.
+    Started,
+    /// It was stopped by a signal, or stood still at a fault point.
+    Stopped,
+    /// It was told to go on.
+    Resumed,
+    /// It was asked to end.
+    AskedToEnd,
+    /// It was ended by a signal.
+    Killed,
+    /// It ended by itself.
+    Ended,
 }
 
 /// A row of `lock_event`.

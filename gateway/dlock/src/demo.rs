@@ -7,6 +7,7 @@
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::progress::Progress;
+use harness::report::Run;
 use harness::scenario::{Say, Setup, StackKind};
 use harness::servers::{Backends, ServerOptions};
 use harness::stack::processes::Lab as Processes;
@@ -37,6 +38,8 @@ pub struct Args {
     )]
     keep: Option<Option<PathBuf>>,
     #[command(flatten)]
+    report: ReportArgs,
+    #[command(flatten)]
     output: OutputArgs,
 }
 
@@ -52,6 +55,7 @@ pub fn run(args: Args) -> crate::Outcome {
 }
 
 async fn go(args: Args) -> crate::Outcome {
+    args.report.check()?;
     let Lab {
         setup,
         workdir,
@@ -78,6 +82,9 @@ async fn go(args: Args) -> crate::Outcome {
     let stays = !report.ok || matches!(workdir, Workdir::Kept(_));
     report.kept = stays.then(|| workdir.path().display().to_string());
     write_json(&workdir.path().join("demo.json"), &report)?;
+    let replay = format!("dlock demo --seed {}", report.seed);
+    let run = Run::of_demo(&report, &replay);
+    args.report.write(run, stays.then(|| workdir.path()))?;
     match args.output.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&report);
@@ -97,6 +104,40 @@ async fn go(args: Args) -> crate::Outcome {
     Ok(if report.ok { exit::OK } else { FAILED })
 }
 
+/// Where the report of a run goes.
+#[derive(clap::Args, Debug, Default)]
+pub struct ReportArgs {
+    /// Write the report into DIR: `report.html` for a human, `report.json`, `history.jsonl` and `junit.xml` for machines, and the
+    /// ledger for beancount. A run whose files are kept has the same beside them.
+    #[arg(long = "report", value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+impl ReportArgs {
+    /// Finds out before a long run whether its report can be written.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.dir
+            .as_deref()
+            .map_or(Ok(()), harness::report::writable)
+            .map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))
+    }
+
+    /// Writes the report where it was asked for, and beside the run's files where they stay.
+    pub fn write(&self, run: Result<Run, harness::stack::RunError>, beside: Option<&Path>) -> Result<(), Failure> {
+        let failed = |error: harness::stack::RunError| Failure::new(CANNOT_RUN, error.to_string());
+        let dirs: Vec<_> = self.dir.as_deref().into_iter().chain(beside).collect();
+        if dirs.is_empty() {
+            return Ok(());
+        }
+        let run = run.map_err(failed)?;
+        for dir in dirs {
+            run.write(dir).map_err(failed)?;
+            eprintln!("report: {}", dir.join("report.html").display());
+        }
+        Ok(())
+    }
+}
+
 /// Where the stores of a run are.
 #[derive(clap::Args, Debug, Default)]
 pub struct StoreArgs {
@@ -109,6 +150,32 @@ pub struct StoreArgs {
     /// PostgreSQL when the lock store is, else `sqlite`.
     #[arg(long, value_name = "STORE")]
     pub pay_store: Option<String>,
+}
+
+impl StoreArgs {
+    /// The same as on a command line, without passwords.
+    pub fn replay(&self) -> String {
+        let named = [("--store", &self.store), ("--pay-store", &self.pay_store)];
+        named
+            .into_iter()
+            .filter_map(|(flag, store)| Some(format!(" {flag} {}", without_password(store.as_deref()?))))
+            .collect()
+    }
+}
+
+/// A store's URL with its password, where there is one, as `***`.
+fn without_password(store: &str) -> String {
+    let Some((scheme, rest)) = store.split_once("://") else {
+        return store.to_owned();
+    };
+    // A password may hold an @; a host may not.
+    match rest.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((user, _)) => format!("{scheme}://{user}:***@{host}"),
+            None => store.to_owned(),
+        },
+        None => store.to_owned(),
+    }
 }
 
 /// What a run of the lab needs.
@@ -174,5 +241,27 @@ pub async fn interrupted() {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_that_replays_a_run_holds_no_password() {
+        let args = |store: &str| StoreArgs {
+            store: Some(store.to_owned()),
+            pay_store: None,
+        };
+        for (store, line) in [
+            ("pg", " --store pg"),
+            ("etcd://a:2379,b:2379/x", " --store etcd://a:2379,b:2379/x"),
+            ("postgres://me:s@cret@db/x", " --store postgres://me:***@db/x"),
+            ("postgres://me@db/x", " --store postgres://me@db/x"),
+        ] {
+            assert_eq!(args(store).replay(), line);
+        }
+        assert_eq!(StoreArgs::default().replay(), "");
     }
 }

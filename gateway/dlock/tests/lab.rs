@@ -137,6 +137,62 @@ fn a_scenario_keeps_what_it_was_judged_by() {
 }
 
 #[test]
+fn the_report_of_a_scenario_is_written_where_it_was_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("deep/report");
+    let output = run(&["scenario", "UC-06", "--seed", "5", "--report", report.to_str().unwrap()]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    assert!(
+        told.contains(&format!("report: {}", report.join("report.html").display())),
+        "{told}"
+    );
+    let text =
+        |name: &str| std::fs::read_to_string(report.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let json: Value = serde_json::from_str(&text("report.json")).unwrap();
+    assert_eq!((json["ok"].as_bool(), json["seed"].as_u64()), (Some(true), Some(5)));
+    assert_eq!(json["replay"], "dlock scenario UC-06 --seed 5");
+    assert!(json["control"].is_null());
+    let refused = json["scenarios"][0]["stacks"][0]["refused"].as_array().unwrap();
+    // The live holder was revoked: its write was refused because of the grant that came after.
+    assert!(
+        refused
+            .iter()
+            .any(|one| one["superseded_by"].as_u64() > one["presented"].as_u64()),
+        "{refused:?}"
+    );
+    let html = text("report.html");
+    assert!(html.contains("HELD: all 8 verdicts held") && html.contains("dlock scenario UC-06 --seed 5"));
+    assert!(text("junit.xml").contains("INV-08"));
+    let events: Vec<Value> = text("history.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    for kind in ["call", "process", "step"] {
+        assert!(events.iter().any(|event| event["event"] == kind), "{kind}");
+    }
+    assert!(text("ledger.beancount").contains("9999-12-31 balance Assets:Clients:"));
+    let written = std::fs::read_dir(&report).unwrap().count();
+    assert_eq!(written, 5, "those files and no data of the run");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_told_before_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for what in [&["demo"][..], &["scenario", "UC-01"]] {
+        let output = run(&[what, &["--report", file.to_str().unwrap()]].concat());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(
+            told.contains(file.to_str().unwrap()) && !told.contains("seed"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn a_scenario_that_cannot_be_run_here_says_so() {
     let output = run(&["scenario", "UC-07"]);
     assert_eq!(output.status.code(), Some(2));

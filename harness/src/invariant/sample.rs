@@ -202,5 +202,6 @@ pub(crate) fn good() -> Evidence {
             boot_us: 3_600_000_000,
             wall_ms: 1_767_229_200_000,
         }),
+        ..Evidence::default()
     }
 }

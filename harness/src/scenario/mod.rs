@@ -17,11 +17,11 @@ pub mod uc06;
 pub mod uc07;
 pub mod uc08;
 
-use crate::evidence::{Apis, collect};
+use crate::evidence::{Apis, beancount, collect};
 use crate::history::Recorder;
 use crate::invariant::{Verdict, check_all};
 use crate::model::{Evidence, lock_key};
-use crate::report::{Check, Refusals, ScenarioReport, StepTaken};
+use crate::report::{Check, LEDGER, Refusals, ScenarioReport, StepTaken};
 use crate::servers::Backends;
 use crate::stack::containers::ContainerStack;
 use crate::stack::processes::Lab;
@@ -125,6 +125,7 @@ pub struct Cx<'a> {
     pub random: Random,
     seed: u64,
     began: Duration,
+    began_us: u64,
     steps: RefCell<Vec<StepTaken>>,
     checks: RefCell<Vec<Check>>,
     recorder: Recorder,
@@ -147,12 +148,15 @@ impl<'a> Cx<'a> {
     pub fn new(stack: &'a dyn Stack, seed: u64, began: Duration, say: Say) -> Result<Self, RunError> {
         let host = stack.host();
         let path = stack.dir().join("harness.history.jsonl");
+        let so_far = host.clock.mono().saturating_sub(began);
+        let began_us = host.clock.boot().saturating_sub(so_far).as_micros();
         Ok(Self {
             stack,
             apis: Apis::new(&stack.links(), host),
             random: Random::seeded(seed),
             seed,
             began,
+            began_us: u64::try_from(began_us).unwrap_or(u64::MAX),
             steps: RefCell::default(),
             checks: RefCell::default(),
             recorder: Recorder::create(&path, HARNESS, &host.clock)
@@ -403,22 +407,23 @@ impl<'a> Cx<'a> {
         if self.stack.spec().payment_fencing && self.stack.spec().rail_fencing {
             self.probe().await?;
         }
-        let evidence = collect(self.stack, &self.apis).await?;
+        let mut evidence = collect(self.stack, &self.apis).await?;
+        evidence.began_us = self.began_us;
+        let ledger = beancount(&self.apis, &evidence.accounts).await?;
+        let path = self.stack.dir().join(LEDGER);
+        std::fs::write(&path, ledger).map_err(RunError::io(format!("writing {}", path.display())))?;
         keep(self.stack.dir(), "evidence.json", &evidence)?;
         let refusals = refusals(&evidence);
         let verdicts: Vec<Verdict> = check_all(&evidence);
         let report = ScenarioReport {
-            id: id.to_owned(),
-            title: title.to_owned(),
-            seed: self.seed,
             took_ms: self.elapsed_ms(),
             steps: self.steps.into_inner(),
             checks: self.checks.into_inner(),
-            measured: Vec::new(),
-            faults: Vec::new(),
             verdicts,
             refusals,
             dir: self.stack.dir().display().to_string(),
+            began_us: self.began_us,
+            ..ScenarioReport::new(id, title, self.seed)
         };
         keep(self.stack.dir(), "report.json", &report)?;
         Ok((report, evidence))

@@ -11,12 +11,12 @@
 //! process stalls past its lease at steps that the seed chooses. So it is the fences that are tried, not the workers'
 //! good manners.
 
-use super::{Cx, Setup, StackKind};
+use super::{CURRENCY, Cx, Setup, StackKind};
 use crate::chaos::catalogue::{self, Entry};
 use crate::chaos::driver::{Lived, live};
 use crate::chaos::fault::{FaultRecord, Ground, StoreKind};
 use crate::model::Evidence;
-use crate::report::{Measured, ScenarioReport};
+use crate::report::{Control, Measured, ScenarioReport, Timing};
 use crate::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -24,6 +24,7 @@ use host_kit::Random;
 use http_client::PayoutFilter;
 use http_contract::payment::PayoutState;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long the payouts may take to be settled once the faults have ended.
@@ -179,10 +180,8 @@ async fn run_on(cx: Cx<'_>, setup: &Setup, plan: &Plan, entries: &[Entry], store
         // Draws of its own: what the load draws meanwhile must not change which faults come.
         random: &Random::seeded(cx.seed ^ 0x0066_6175_6c74),
     };
-    let loaded = Cell::new(false);
-    let (load, faults) =
-        futures_util::future::join(load(&cx, plan, &loaded), inject(&cx, &ground, plan, entries)).await;
-    load?;
+    let (load, faults) = futures_util::future::join(load(&cx, plan), inject(&cx, &ground, plan, entries)).await;
+    let intended = load?;
     let (faults, ill) = faults?;
     settled(&cx).await?;
     let title = if plan.fenced {
@@ -192,6 +191,7 @@ async fn run_on(cx: Cx<'_>, setup: &Setup, plan: &Plan, entries: &[Entry], store
     };
     let (mut report, evidence) = cx.finish("random", title).await?;
     judge(&mut report, &evidence, plan, faults, ill);
+    report.timings = timings(&evidence, &intended);
     Ok(Ran { report, evidence })
 }
 
@@ -209,26 +209,30 @@ fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
         .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" })
 }
 
-/// Asks for the payouts at their times, whatever becomes of those before.
-async fn load(cx: &Cx<'_>, plan: &Plan, loaded: &Cell<bool>) -> Result<(), RunError> {
+/// Asks for the payouts at their times, whatever becomes of those before. Answers those times, in milliseconds since the
+/// run's start.
+async fn load(cx: &Cx<'_>, plan: &Plan) -> Result<Vec<(String, u64)>, RunError> {
     let clock = &cx.host().clock;
     let began = clock.mono();
     let every = plan.lasting / plan.payouts.max(1);
+    let mut intended = Vec::new();
     let mut asked = FuturesUnordered::new();
     for n in 0..plan.payouts {
         let due = began + every * n;
         let account = account(usize::try_from(cx.random.below(plan.accounts as u64)).unwrap_or(0));
         let amount = 100 + i64::try_from(cx.random.below(9_900)).unwrap_or(0);
+        let payout = format!("{PAYOUT}{n:05}");
+        let due_ms = u64::try_from(due.saturating_sub(cx.began).as_millis()).unwrap_or(u64::MAX);
+        intended.push((payout.clone(), due_ms));
         asked.push(async move {
             clock.sleep(due.saturating_sub(clock.mono())).await;
-            cx.payout(&format!("{PAYOUT}{n:05}"), &account, amount).await
+            cx.payout(&payout, &account, amount).await
         });
     }
     while let Some(answered) = asked.next().await {
         answered?;
     }
-    loaded.set(true);
-    Ok(())
+    Ok(intended)
 }
 
 /// Injects faults from a shuffled bag until the time is up (and, where it is wanted, every kind was there). Answers what
@@ -335,6 +339,46 @@ fn judge(report: &mut ScenarioReport, evidence: &Evidence, plan: &Plan, faults: 
         });
     }
     report.faults = faults;
+}
+
+/// From when each payout was to be asked for to when it had come to its end.
+fn timings(evidence: &Evidence, intended: &[(String, u64)]) -> Vec<Timing> {
+    let mut done: BTreeMap<&str, u64> = BTreeMap::new();
+    let ended = evidence
+        .transitions
+        .iter()
+        .filter(|row| matches!(row.to_state.as_str(), "POSTED" | "FAILED"));
+    for row in ended {
+        let at = evidence.collected.and_then(|collected| collected.boot_us_of(&row.at));
+        if let Some(at) = at {
+            done.insert(&row.payout_id, at.saturating_sub(evidence.began_us) / 1_000);
+        }
+    }
+    intended
+        .iter()
+        .map(|(payout, intended_ms)| Timing {
+            what: "payout".to_owned(),
+            intended_ms: *intended_ms,
+            done_ms: done.get(payout.as_str()).copied(),
+        })
+        .collect()
+}
+
+/// What the negative control lost.
+#[must_use]
+pub fn control(evidence: &Evidence) -> Control {
+    let (again, lost_minor) = evidence.paid_again();
+    let executions: usize = evidence.rail_book.iter().map(|entry| entry.executions.len()).sum();
+    Control {
+        lost_minor,
+        currency: CURRENCY.to_owned(),
+        executions: executions as u64,
+        payouts_paid_twice: again as u64,
+        what: format!(
+            "the same driver with both fences off: {} payouts, workers paused past their leases",
+            evidence.payouts.len()
+        ),
+    }
 }
 
 #[cfg(test)]

@@ -258,6 +258,7 @@ pub(super) fn merged(reports: Vec<ScenarioReport>) -> ScenarioReport {
     let mut sum = reports.next().expect("there is at least one lane");
     for report in reports {
         sum.took_ms = sum.took_ms.max(report.took_ms);
+        sum.more_dirs.push(report.dir);
         sum.steps.extend(report.steps);
         sum.checks.extend(report.checks);
         sum.refusals.payment += report.refusals.payment;

@@ -402,7 +402,9 @@ impl Stack for ContainerStack {
     }
 
     fn url(&self, node: &str) -> Result<String, RunError> {
-        self.node(node, |found| Ok(format!("http://127.0.0.1:{}", found.container.host_port)))
+        self.node(node, |found| {
+            Ok(format!("http://127.0.0.1:{}", found.container.host_port))
+        })
     }
 
     fn log(&self, node: &str) -> Result<Vec<Value>, RunError> {

@@ -11,6 +11,7 @@ pub mod processes;
 mod reaper;
 
 use crate::history::Call;
+use crate::model::NodeEvent;
 use crate::servers::Stores;
 use crate::wire::Wires;
 use futures_util::future::LocalBoxFuture;
@@ -354,6 +355,10 @@ pub trait Stack {
     /// # Errors
     /// When there is no such node or its log cannot be read.
     fn log(&self, node: &str) -> Result<Vec<serde_json::Value>, RunError>;
+    /// What was done to its nodes and what was seen of them so far, in time order.
+    fn node_events(&self) -> Vec<NodeEvent> {
+        Vec::new()
+    }
     /// The history files of its workers.
     fn history_files(&self) -> Vec<PathBuf>;
     /// Its network, where nodes can be taken out of one.

@@ -4,16 +4,17 @@
 
 mod random;
 
-use crate::demo::{CANNOT_RUN, FAILED, StoreArgs, interrupted, lab, write_json};
+use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, interrupted, lab, write_json};
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::chaos::catalogue;
 use harness::chaos::fault::StoreKind;
-use harness::report::{CellReport, ScenarioReport, matrix_text, money};
+use harness::report::{CellReport, Run, ScenarioReport, matrix_text, money};
 use harness::scenario::uc07::{self, Failover};
 use harness::scenario::{self, StackKind, UseCase, crash_points, jepsen};
 use harness::servers::ServerOptions;
 use harness::stack::RunError;
+use harness::workdir::Workdir;
 use std::path::PathBuf;
 
 /// Run a scenario against a dlock of child processes, and judge it.
@@ -41,6 +42,8 @@ pub struct Args {
         reason = "not given, given without a directory, given with one"
     )]
     keep: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -70,9 +73,12 @@ fn what(text: &str) -> Result<What, String> {
         "jepsen" => Ok(What::Jepsen),
         "random" => Ok(What::Random),
         "faults" => Ok(What::Faults),
-        text => UseCase::parse(text)
-            .map(What::Case)
-            .ok_or_else(|| format!("must be UC-01 to UC-08, {}, jepsen, random or faults", crash_points::NAME)),
+        text => UseCase::parse(text).map(What::Case).ok_or_else(|| {
+            format!(
+                "must be UC-01 to UC-08, {}, jepsen, random or faults",
+                crash_points::NAME
+            )
+        }),
     }
 }
 
@@ -90,16 +96,23 @@ struct Ran {
     ok: bool,
     text: String,
     json: serde_json::Value,
+    /// What its report is written from.
+    run: Result<Run, RunError>,
 }
 
 impl Ran {
-    fn new(ok: bool, text: String, result: &impl serde::Serialize) -> Result<Self, RunError> {
+    fn new(
+        ok: bool,
+        text: String,
+        result: &impl serde::Serialize,
+        run: Result<Run, RunError>,
+    ) -> Result<Self, RunError> {
         let json = serde_json::to_value(result).map_err(|error| RunError::Other(error.to_string()))?;
-        Ok(Self { ok, text, json })
+        Ok(Self { ok, text, json, run })
     }
 
-    fn of(report: &ScenarioReport) -> Result<Self, RunError> {
-        Self::new(report.ok(), report.text(), report)
+    fn of(report: &ScenarioReport, replay: &str) -> Result<Self, RunError> {
+        Self::new(report.ok(), report.text(), report, Run::of_scenario(report, replay))
     }
 }
 
@@ -133,6 +146,11 @@ async fn go(args: Args) -> crate::Outcome {
         What::Case(case) => Runs::Case(case),
     };
     let failed = |error: RunError| Failure::new(CANNOT_RUN, error.to_string());
+    args.report.check()?;
+    let mut options = args.stores.replay();
+    if args.stack == StackArg::Containers {
+        options.push_str(" --stack containers");
+    }
     // UC-07 hurts its servers, so it starts its own.
     let stores = if matches!(runs, Runs::Failover(_)) {
         StoreArgs::default()
@@ -150,31 +168,14 @@ async fn go(args: Args) -> crate::Outcome {
         StackArg::Processes => StackKind::Processes,
         StackArg::Containers => StackKind::Containers,
     };
-    let ran = match runs {
-        Runs::Random => random::run(&lab, &args.random).await,
-        Runs::Jepsen => jepsen::run(&lab.setup).await.and_then(|report| Ran::of(&report)),
-        Runs::CrashPoints => crash_points::run(&lab.setup).await.and_then(|report| {
-            let table = lab.workdir.path().join("crash-points.md");
-            std::fs::write(&table, report.markdown()).map_err(RunError::io(format!("writing {}", table.display())))?;
-            Ran::new(report.ok(), report.text(), &report)
-        }),
-        Runs::Failover(failover) => uc07::run(&lab.setup, failover)
-            .await
-            .and_then(|report| Ran::of(&report)),
-        Runs::Case(UseCase::Uc03) => harness::demo::matrix(&lab.setup, &lab.progress)
-            .await
-            .and_then(|cells| {
-                let text = format!("{}{}", matrix_text(&cells), money(&cells));
-                Ran::new(cells.iter().all(CellReport::ok), text, &cells)
-            }),
-        Runs::Case(case) => scenario::run(&lab.setup, case)
-            .await
-            .and_then(|report| Ran::of(&report)),
-    };
+    let replay = |name: &str| format!("dlock scenario {name} --seed {}{options}", lab.setup.seed);
+    let ran = runs.go(&lab, &args.random, &replay).await;
     lab.progress.finish();
-    let Ran { ok, text, json } = ran.map_err(failed)?;
+    let Ran { ok, text, json, run } = ran.map_err(failed)?;
     lab.setup.backends.clean_up().await;
     write_json(&lab.workdir.path().join("scenario.json"), &json)?;
+    let stays = !ok || matches!(lab.workdir, Workdir::Kept(_));
+    args.report.write(run, stays.then(|| lab.workdir.path()))?;
     match args.output.output {
         Format::Json => println!("{json:#}"),
         Format::Table => println!("{text}"),
@@ -183,6 +184,41 @@ async fn go(args: Args) -> crate::Outcome {
         eprintln!("kept in {}", path.display());
     }
     Ok(if ok { exit::OK } else { FAILED })
+}
+
+impl Runs {
+    /// Runs it; `replay` makes the command line that runs it again out of its name.
+    async fn go(
+        self,
+        lab: &Lab,
+        random: &random::RandomArgs,
+        replay: &dyn Fn(&str) -> String,
+    ) -> Result<Ran, RunError> {
+        let setup = &lab.setup;
+        match self {
+            Self::Random => random::run(lab, random, replay).await,
+            Self::Jepsen => Ran::of(&jepsen::run(setup).await?, &replay("jepsen")),
+            Self::CrashPoints => {
+                let report = crash_points::run(setup).await?;
+                let table = lab.workdir.path().join("crash-points.md");
+                std::fs::write(&table, report.markdown())
+                    .map_err(RunError::io(format!("writing {}", table.display())))?;
+                let run = Run::of_scenario(&report.report, &replay(crash_points::NAME));
+                Ran::new(report.ok(), report.text(), &report, run)
+            }
+            Self::Failover(failover) => Ran::of(&uc07::run(setup, failover).await?, &replay(UseCase::Uc07.id())),
+            Self::Case(UseCase::Uc03) => {
+                let clock = &setup.lab.host().clock;
+                let began = clock.mono();
+                let cells = harness::demo::matrix(setup, &lab.progress).await?;
+                let took_ms = u64::try_from(clock.mono().saturating_sub(began).as_millis()).unwrap_or(u64::MAX);
+                let text = format!("{}{}", matrix_text(&cells), money(&cells));
+                let run = Run::of_cells(&cells, setup.seed, took_ms, &replay(UseCase::Uc03.id()));
+                Ran::new(cells.iter().all(CellReport::ok), text, &cells, run)
+            }
+            Self::Case(case) => Ran::of(&scenario::run(setup, case).await?, &replay(case.id())),
+        }
+    }
 }
 
 /// Prints the catalogue of faults.

@@ -3,7 +3,7 @@
 use super::Ran;
 use crate::demo::Lab;
 use clap::ArgAction;
-use harness::report::euros;
+use harness::report::{Run, euros};
 use harness::scenario::random::{self, Plan};
 use harness::stack::RunError;
 use std::time::Duration;
@@ -48,22 +48,46 @@ impl RandomArgs {
             fenced: true,
         }
     }
+
+    /// The same as on a command line.
+    fn line(&self, plan: &Plan) -> String {
+        let mut line = format!(
+            "random --for {} --workers {} --accounts {} --payouts {}",
+            humantime::format_duration(plan.lasting),
+            plan.workers,
+            plan.accounts,
+            plan.payouts,
+        );
+        for kind in &plan.kinds {
+            line.push_str(&format!(" --fault {kind}"));
+        }
+        for (given, flag) in [(self.every_kind, " --every-kind"), (self.no_control, " --no-control")] {
+            if given {
+                line.push_str(flag);
+            }
+        }
+        line
+    }
 }
 
 /// Runs it, and the negative control after it.
-pub async fn run(lab: &Lab, args: &RandomArgs) -> Result<Ran, RunError> {
+pub async fn run(lab: &Lab, args: &RandomArgs, replay: &dyn Fn(&str) -> String) -> Result<Ran, RunError> {
     let plan = args.plan();
-    let random::Ran { mut report, .. } = random::run(&lab.setup, &plan).await?;
-    let mut text = String::new();
+    let random::Ran { mut report, evidence } = random::run(&lab.setup, &plan).await?;
     if !args.no_control {
         let control = random::run(&lab.setup, &plan.control()).await?;
-        let (again, lost) = control.evidence.paid_again();
-        report.compare("the negative control lost money, or this run is void", true, lost > 0);
-        text = format!(
-            "\nNegative control: with both fences off the same driver paid {again} of {} payouts more than once and lost {}.\n",
-            control.evidence.payouts.len(),
-            euros(lost),
-        );
+        report.control = Some(random::control(&control.evidence));
     }
-    Ran::new(report.ok(), format!("{}{text}", report.text()), &report)
+    report.replay = replay(&args.line(&plan));
+    let mut text = report.text();
+    if let Some(control) = &report.control {
+        text.push_str(&format!(
+            "\nNegative control: {}; {} payouts were paid more than once, {} lost.\n",
+            control.what,
+            control.payouts_paid_twice,
+            euros(control.lost_minor),
+        ));
+    }
+    let run = Run::with_evidence(&report, evidence, "");
+    Ran::new(report.ok(), text, &report, Ok(run))
 }

@@ -18,9 +18,10 @@ mod register;
 use crate::evidence::{Apis, collect_locks};
 use crate::history::{Call, read};
 use crate::invariant::{Invariant, Verdict};
-use crate::report::{Check, Refusals, ScenarioReport, StepTaken};
+use crate::report::{Check, ScenarioReport, StepTaken};
 use crate::scenario::{SETTLE_WITHIN, Setup};
-use crate::stack::processes::{stopped, variable};
+use crate::stack::processes::stopped;
+use crate::stack::variable;
 use crate::stack::{Links, RunError, Stack, StackSpec, eventually};
 use host_kit::Random;
 use nix::sys::signal::{Signal, kill};
@@ -80,17 +81,14 @@ impl Outcome {
 pub async fn run(setup: &Setup) -> Result<ScenarioReport, RunError> {
     let began = setup.lab.host().clock.mono();
     let mut report = ScenarioReport {
-        id: "JEPSEN".to_owned(),
-        title: "read-modify-write under the lock by processes that are stopped past their lease".to_owned(),
-        seed: setup.seed,
-        took_ms: 0,
-        steps: Vec::new(),
-        checks: Vec::new(),
-        measured: Vec::new(),
-        faults: Vec::new(),
         verdicts: JUDGED.map(Verdict::new).to_vec(),
-        refusals: Refusals::default(),
-        dir: setup.root.display().to_string(),
+        dir: dir_of(setup, Fence::On).display().to_string(),
+        more_dirs: vec![dir_of(setup, Fence::Off).display().to_string()],
+        ..ScenarioReport::new(
+            "JEPSEN",
+            "read-modify-write under the lock by processes that are stopped past their lease",
+            setup.seed,
+        )
     };
     for fence in [Fence::Off, Fence::On] {
         let (outcome, verdicts) = workload(setup, fence).await?;
@@ -219,9 +217,13 @@ fn history(dir: &Path, name: &str) -> PathBuf {
     dir.join(format!("{name}.history.jsonl"))
 }
 
+fn dir_of(setup: &Setup, fence: Fence) -> PathBuf {
+    setup.root.join(format!("jepsen-{}", fence.id()))
+}
+
 async fn workload(setup: &Setup, fence: Fence) -> Result<(Outcome, Vec<Verdict>), RunError> {
     let host = setup.lab.host();
-    let dir = setup.root.join(format!("jepsen-{}", fence.id()));
+    let dir = dir_of(setup, fence);
     let spec = StackSpec {
         stores: setup.backends.fresh().await?,
         ..StackSpec::quick()
