@@ -30,7 +30,7 @@ use std::time::Duration;
 
 /// How long a child may take from start to ready. NFR-10 asks for one second on a quiet machine; a busy one is given
 /// more, and what it took is recorded.
-const READY_WITHIN: Duration = Duration::from_secs(20);
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a drained child may take to end before it is killed.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// The component that a worker is.
