@@ -132,10 +132,20 @@ async fn run(cx: Cx<'_>, backends: &Backends, names: &[&str]) -> Result<(), RunE
     }
     assert_eq!(records.len(), names.len());
     assert!(records.iter().all(|record| !record.observed.is_empty()));
-    for payout in &made {
-        assert_eq!((evidence.executions(payout), evidence.legs(payout)), (1, 2), "{payout}");
+    // A payout that the rail never got may be given up; it moved no money then.
+    let mut posted = 0;
+    for id in &made {
+        let payout = evidence.payout(id).unwrap();
+        let is_posted = payout.state == "POSTED";
+        posted += usize::from(is_posted);
+        let expected = if is_posted { (1, 2) } else { (0, 0) };
+        assert_eq!((evidence.executions(id), evidence.legs(id)), expected, "{payout:?}");
     }
-    eprintln!("{} payouts, all paid once", made.len());
+    assert!(posted > names.len(), "{posted} of {} were paid", made.len());
+    eprintln!(
+        "{} payouts, {posted} paid once, the others given up without a trace of money",
+        made.len()
+    );
     Ok(())
 }
 
@@ -144,15 +154,16 @@ fn hurt(store: &str, names: &[&str]) {
     if !docker() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
+    // Kept where something is wrong.
+    let dir = tempfile::tempdir().unwrap().keep();
     let seed = Host::system().random.below(u64::MAX);
-    eprintln!("seed {seed}");
+    eprintln!("seed {seed}, in {}", dir.display());
     let outcome = actix_rt::System::new().block_on(async {
         let lab = Lab::new(common::binary(), Host::system())?;
         let backends = Rc::new(Backends::with(&lab, Some(store), None, &ServerOptions::for_faults()).await?);
         let setup = Setup {
             lab,
-            root: dir.path().to_owned(),
+            root: dir.clone(),
             seed,
             backends: Rc::clone(&backends),
             say: silent(),
@@ -169,8 +180,9 @@ fn hurt(store: &str, names: &[&str]) {
             .await
     });
     if let Err(error) = outcome {
-        panic!("{error}; what is left is in {}", dir.keep().display());
+        panic!("{error}");
     }
+    std::fs::remove_dir_all(dir).unwrap();
 }
 
 /// What of the catalogue is not struck here is listed by name, so that a new kind is not forgotten.
