@@ -27,6 +27,8 @@ pub(super) const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 const PATIENCE_MIN: Duration = Duration::from_millis(50);
 /// The patience grows with each member asked, up to this.
 const PATIENCE_MAX: Duration = Duration::from_secs(2);
+/// How often a call is put to a member because that one works again, before its patience ends.
+const WAKES_MAX: u32 = 2;
 /// The longest pause before the next member is asked where one does not serve.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -110,7 +112,7 @@ impl Etcd {
             _ => self.patience.min(quarter).max(PATIENCE_MIN),
         };
         let mut asked = vec![0; self.members.count()];
-        let (mut attempts, mut doubtful) = (FuturesUnordered::new(), false);
+        let (mut attempts, mut doubtful, mut wakes) = (FuturesUnordered::new(), false, 0);
         let mut last = "there was no time left".to_owned();
         while now < deadline {
             let member = self.members.next(&asked);
@@ -128,7 +130,12 @@ impl Etcd {
                         if std::mem::replace(&mut recoveries, now) == now {
                             continue;
                         }
-                        // Somebody works again, and is asked at once, whatever was lost before.
+                        // Somebody works again, and is asked at once, whatever was lost before. Not without end: a
+                        // cluster whose members are all slow recovers all the time.
+                        if wakes == WAKES_MAX {
+                            continue;
+                        }
+                        wakes += 1;
                         asked.fill(0);
                         silent = false;
                         break;

@@ -7,8 +7,8 @@ use super::records::{HolderRecord, minted, text, token};
 use super::shared::{Holding, Live, Shared, after_a_part, ms, runs};
 use super::snapshot::{Snapshot, Wants};
 use lock_api::{
-    AcquireOutcome, AcquireRequest, EventKind, HeldByOther, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    RevokeOutcome, RevokeRequest, StoreError,
+    AcquireOutcome, AcquireRequest, EventKind, HeldByOther, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome,
+    RenewRequest, RevokeOutcome, RevokeRequest, SessionId, StoreError,
 };
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,17 +36,15 @@ impl Shared {
     }
 
     async fn acquire_run(&self, run: &[AcquireRequest], deadline: Instant) -> Result<Vec<AcquireOutcome>, CallError> {
-        let mut turn = None;
+        let (mut turn, mut again) = (None, None);
         loop {
-            let mut wants = Wants::new(&self.layout);
-            let mut sessions = std::collections::BTreeSet::new();
-            for request in run {
-                wants.key(request.key.as_str());
-                if sessions.insert(request.session_id.as_str()) {
-                    wants.session(request.session_id.as_str());
+            let snapshot = match again.take() {
+                Some(snapshot) => snapshot,
+                None => {
+                    let keys = run.iter().map(|request| (&request.key, &request.session_id));
+                    self.read(self.wants(keys), deadline).await?
                 }
-            }
-            let snapshot = self.read(wants, deadline).await?;
+            };
             let (now, wall) = (self.clock.mono(), self.clock.wall_ms());
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
             let decided = match self.decide_acquires(run, &snapshot, &mut plan, now, wall)? {
@@ -57,8 +55,11 @@ impl Shared {
                 }
             };
             let offset = snapshot.offset();
-            if !plan.is_empty() && self.has_to_wait(&mut turn, deadline).await? {
-                continue;
+            if !plan.is_empty() {
+                again = self.take_turn(&mut turn, &snapshot, deadline).await?;
+                if again.is_some() {
+                    continue;
+                }
             }
             let revision = if plan.is_empty() {
                 0
@@ -72,6 +73,18 @@ impl Shared {
             };
             return self.granted(run, decided, (revision, offset), deadline).await;
         }
+    }
+
+    /// What is read of keys and of the sessions that ask for them.
+    fn wants<'a>(&self, items: impl Iterator<Item = (&'a LockKey, &'a SessionId)>) -> Wants<'_> {
+        let (mut wants, mut sessions) = (Wants::new(&self.layout), std::collections::BTreeSet::new());
+        for (key, session) in items {
+            wants.key(key.as_str());
+            if sessions.insert(session.as_str()) {
+                wants.session(session.as_str());
+            }
+        }
+        wants
     }
 
     /// Decides each item on its own. An error is a doubt that has to be recorded first.
@@ -232,15 +245,8 @@ impl Shared {
 
     async fn renew_run(&self, run: &[RenewRequest], deadline: Instant) -> Result<Vec<RenewOutcome>, CallError> {
         loop {
-            let mut wants = Wants::new(&self.layout);
-            let mut sessions = std::collections::BTreeSet::new();
-            for request in run {
-                wants.key(request.key.as_str());
-                if sessions.insert(request.session_id.as_str()) {
-                    wants.session(request.session_id.as_str());
-                }
-            }
-            let snapshot = self.read(wants, deadline).await?;
+            let keys = run.iter().map(|request| (&request.key, &request.session_id));
+            let snapshot = self.read(self.wants(keys), deadline).await?;
             let (now, wall) = (self.clock.mono(), self.clock.wall_ms());
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
             let mut decided = Vec::with_capacity(run.len());
@@ -329,11 +335,16 @@ impl Shared {
     }
 
     async fn release_run(&self, run: &[ReleaseRequest], deadline: Instant) -> Result<Vec<ReleaseOutcome>, CallError> {
-        let mut turn = None;
+        let (mut turn, mut again) = (None, None);
         loop {
-            let mut wants = Wants::new(&self.layout);
-            run.iter().for_each(|request| wants.key(request.key.as_str()));
-            let snapshot = self.read(wants, deadline).await?;
+            let snapshot = match again.take() {
+                Some(snapshot) => snapshot,
+                None => {
+                    let mut wants = Wants::new(&self.layout);
+                    run.iter().for_each(|request| wants.key(request.key.as_str()));
+                    self.read(wants, deadline).await?
+                }
+            };
             let (now, wall) = (self.clock.mono(), self.clock.wall_ms());
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
             let (mut answers, mut freed) = (Vec::with_capacity(run.len()), Vec::new());
@@ -354,9 +365,8 @@ impl Shared {
                             Holding::Held(live) => self.observed(|o| o.remaining(&live.seen, now)).is_zero(),
                             Holding::Free { .. } => true,
                         };
+                        plan.rests_on(key, &rows);
                         let (kind, actor) = if ended {
-                            plan.unchanged(self.layout.grant(key), rows.grant);
-                            plan.unchanged(self.layout.renewed(key), rows.renewed);
                             (EventKind::Expired, LEASE_CLOCK)
                         } else {
                             (EventKind::Released, holder.owner.as_str())
@@ -384,7 +394,8 @@ impl Shared {
             if plan.is_empty() {
                 return Ok(answers);
             }
-            if self.has_to_wait(&mut turn, deadline).await? {
+            again = self.take_turn(&mut turn, &snapshot, deadline).await?;
+            if again.is_some() {
                 continue;
             }
             if let Some(revision) = self.commit(plan, deadline).await? {

@@ -52,6 +52,8 @@ pub(super) struct Finished {
     pub(super) last_seq: u64,
     /// None where it records no fact.
     pub(super) mark: Option<Mark>,
+    /// The head after it; what it says under this transaction's revision.
+    pub(super) head: HeadRecord,
 }
 
 /// What a transaction that records facts leaves behind: no other one writes a fact of the same number.
@@ -93,6 +95,16 @@ impl<'a> Plan<'a> {
         self.compares.insert(key, rev);
     }
 
+    /// The transaction is made only while everything about this key is as it was read.
+    pub(super) fn rests_on(&mut self, key: &str, rows: &KeyRows) {
+        self.unchanged(self.layout.grant(key), rows.grant);
+        self.unchanged(self.layout.renewed(key), rows.renewed);
+        self.unchanged(
+            self.layout.key(key),
+            rows.record.as_ref().map_or(0, |record| record.rev),
+        );
+    }
+
     pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.ops.push(TxnOp::put(key, value, None));
     }
@@ -129,8 +141,7 @@ impl<'a> Plan<'a> {
     /// over.
     pub(super) fn grant(&mut self, key: &str, rows: &KeyRows, holder: HolderRecord) -> Result<(), StoreError> {
         let layout = self.layout;
-        self.unchanged(layout.grant(key), rows.grant);
-        self.unchanged(layout.renewed(key), rows.renewed);
+        self.rests_on(key, rows);
         self.put_leased(layout.grant(key), holder.session.clone().into_bytes(), holder.lease);
         if rows.renewed != 0 {
             self.delete(layout.renewed(key));
@@ -237,6 +248,7 @@ impl<'a> Plan<'a> {
             txn,
             last_seq: self.head.next - 1,
             mark,
+            head: self.head,
         })
     }
 }

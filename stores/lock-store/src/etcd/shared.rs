@@ -6,8 +6,8 @@ use super::layout::{Layout, Place};
 use super::observed::{GrantSeen, Observed, SessionSeen};
 use super::options::EtcdLockStoreOptions;
 use super::plan::{Finished, Mark, Plan};
-use super::records::{EventRecord, HolderRecord, parse, sane, token};
-use super::snapshot::{KeyRows, SessionRows, Snapshot, Wants};
+use super::records::{EventRecord, HeadRecord, HolderRecord, parse, sane, token};
+use super::snapshot::{At, KeyRows, SessionRows, Snapshot, Wants};
 use etcd_client::{KeyValue, TxnOpResponse, TxnResponse};
 use host_kit::{Clock, Ids};
 use lock_api::{Grant, LockKey, Metadata, Owner, RequestId, SessionId, StoreError, Ttl, UnixMillis};
@@ -33,6 +33,9 @@ pub(super) struct Shared {
     revision: AtomicI64,
     /// The revision went back: everything is to be listed again.
     pub(super) rewound: Notify,
+    /// The latest head that is known of, from this process's own transactions and from the watch. A transaction that
+    /// compares one that has moved since is not made.
+    head: Mutex<Option<At<HeadRecord>>>,
     /// The id of the history that this process works with.
     known_lineage: Mutex<Option<String>>,
     /// No tombstone is older than this, by the wall clock; none where that is not known.
@@ -68,6 +71,7 @@ impl Shared {
             heard: watch::Sender::new(0),
             revision: AtomicI64::new(0),
             rewound: Notify::new(),
+            head: Mutex::default(),
             known_lineage: Mutex::default(),
             oldest_tombstone: Mutex::default(),
         }
@@ -109,22 +113,39 @@ impl Shared {
             .map_err(|_| unavailable("other calls took all the time"))
     }
 
-    /// Takes the turn for whoever found that it has something to record. Answers whether others came first, so that what
-    /// was read is to be read again: now it is kept. Refusals need no turn.
-    pub(super) async fn has_to_wait<'a>(
+    /// Takes the turn for whoever found that it has something to record. Where others came first their facts have moved the
+    /// head: then it answers the snapshot under the head as it is now, to decide again on that. Refusals need no turn.
+    pub(super) async fn take_turn<'a>(
         &'a self,
         turn: &mut Option<MutexGuard<'a, ()>>,
+        snapshot: &Snapshot,
         deadline: Instant,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Option<Snapshot>, StoreError> {
         if turn.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
         if let Ok(free) = self.turn.try_lock() {
             *turn = Some(free);
-            return Ok(false);
+            return Ok(None);
         }
         *turn = Some(self.turn(deadline).await?);
-        Ok(true)
+        Ok(Some(snapshot.clone().under(self.known_head())))
+    }
+
+    fn known_head(&self) -> Option<At<HeadRecord>> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The head was this at that revision.
+    pub(super) fn see_head(&self, head: At<HeadRecord>) {
+        let mut known = self.head.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|known| known.rev < head.rev) {
+            *known = Some(head);
+        }
+    }
+
+    fn forget_head(&self) {
+        *self.head.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(super) async fn read(&self, wants: Wants<'_>, deadline: Instant) -> Result<Snapshot, CallError> {
@@ -137,6 +158,7 @@ impl Shared {
             // Reads see everything that was acknowledged: these data are older than what was read before.
             tracing::error!(event = "store_rewound", before, now = snapshot.revision);
             self.revision.store(snapshot.revision, Ordering::SeqCst);
+            self.forget_head();
             self.observed(Observed::clear);
             self.rewound.notify_one();
         } else {
@@ -148,7 +170,13 @@ impl Shared {
     /// Makes a plan's transaction. Answers its revision, none when what the plan rests on has changed meanwhile: then it was
     /// not made and will never be.
     pub(super) async fn commit(&self, plan: Plan<'_>, deadline: Instant) -> Result<Option<i64>, CallError> {
-        let Finished { txn, last_seq, mark } = plan.finish(self.ids.ulid())?;
+        let Finished {
+            txn,
+            last_seq,
+            mark,
+            head,
+        } = plan.finish(self.ids.ulid())?;
+        let moves_head = mark.is_some();
         let answered = self.etcd.commit(&txn, deadline).await?;
         let revision = if answered.answer.succeeded() {
             Some(revision_of(&answered.answer)?)
@@ -160,9 +188,19 @@ impl Shared {
                 _ => None,
             }
         };
-        if let Some(revision) = revision {
-            self.revision.fetch_max(revision, Ordering::SeqCst);
-            self.announce(last_seq);
+        match revision {
+            Some(revision) => {
+                self.revision.fetch_max(revision, Ordering::SeqCst);
+                if moves_head {
+                    self.see_head(At {
+                        rev: revision,
+                        value: head,
+                    });
+                }
+                self.announce(last_seq);
+            }
+            // It may be what was wrong.
+            None => self.forget_head(),
         }
         Ok(revision)
     }

@@ -174,6 +174,16 @@ impl Snapshot {
         self.head.as_ref().map_or(0, |head| head.rev)
     }
 
+    /// The same rows under a later head: right where the transaction compares each row that its decision rests on, since then
+    /// they stand as they stood.
+    pub(super) fn under(mut self, head: Option<At<HeadRecord>>) -> Self {
+        if let Some(head) = head.filter(|head| head.rev > self.head_rev()) {
+            self.revision = self.revision.max(head.rev);
+            self.head = Some(head);
+        }
+        self
+    }
+
     pub(super) fn offset(&self) -> u64 {
         self.lineage.as_ref().map_or(0, |lineage| lineage.value.offset)
     }

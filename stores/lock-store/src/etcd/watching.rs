@@ -9,7 +9,7 @@ use super::layout::{Place, after_prefix, just_after};
 use super::observed::SessionSeen;
 use super::records::{HeadRecord, HeldRecord, SessionRecord, parse};
 use super::shared::Shared;
-use super::snapshot::Wants;
+use super::snapshot::{At, Wants};
 use etcd_client::{Event, EventType, GetOptions, KeyValue, WatchOptions};
 use lock_api::StoreError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,6 +113,7 @@ impl Shared {
             (EventType::Put, Place::Head) => {
                 let head: HeadRecord = parse(row.key(), row.value())?;
                 self.announce(head.next.saturating_sub(1));
+                self.see_head(At { rev, value: head });
             }
             (EventType::Put, Place::Held(session, key)) => {
                 let held: HeldRecord = parse(row.key(), row.value())?;
