@@ -88,9 +88,9 @@ pub struct Refused {
     pub payout: Option<String>,
     /// The token it presented.
     pub presented: Option<u64>,
-    /// The grant that superseded it: the next higher token on the same key.
+    /// The grant that had superseded it by then: the next higher token on the same key.
     pub superseded_by: Option<u64>,
-    /// Who held that.
+    /// Who held that, or by whom it was revoked.
     pub superseded_by_holder: Option<String>,
 }
 
@@ -171,17 +171,19 @@ impl Timeline {
             }
             if call.fenced_out() {
                 let account = call.payout.as_deref().and_then(|payout| accounts.get(payout));
-                let above = account
-                    .zip(call.token)
-                    .and_then(|(account, token)| grants.above(&lock_key(account), token));
+                let at_ms = clock.ms(call.answered_us.unwrap_or(call.invoked_us));
+                let (superseded_by, superseded_by_holder) =
+                    account.zip(call.token).map_or((None, None), |(account, token)| {
+                        grants.superseded(&lock_key(account), token, at_ms, &clock)
+                    });
                 lane.refused.push(Refused {
                     worker: call.client.clone(),
-                    at_ms: clock.ms(call.answered_us.unwrap_or(call.invoked_us)),
+                    at_ms,
                     verb: call.verb.clone(),
                     payout: call.payout.clone(),
                     presented: call.token,
-                    superseded_by: above.as_ref().map(|(token, _)| *token),
-                    superseded_by_holder: above.and_then(|(_, holder)| holder),
+                    superseded_by,
+                    superseded_by_holder,
                 });
             }
         }
@@ -325,6 +327,22 @@ impl<'a> Grants<'a> {
     fn above(&self, key: &str, token: u64) -> Option<(u64, Option<String>)> {
         let (token, holder) = self.by_key.get(key)?.range(token + 1..).next()?;
         Some((*token, holder.clone()))
+    }
+
+    /// What had superseded this token by then: a grant and its holder, or a revoke, whose own token the trail does not
+    /// tell.
+    fn superseded(&self, key: &str, token: u64, by_ms: f64, clock: &RunClock) -> (Option<u64>, Option<String>) {
+        let next = self.above(key, token).filter(|(next, _)| {
+            let granted = self.granted.get(&(key, *next)).and_then(|event| clock.wall(&event.at));
+            granted.is_none_or(|granted_ms| granted_ms <= by_ms)
+        });
+        if let Some((next, holder)) = next {
+            return (Some(next), holder);
+        }
+        let revoked = self.ends.get(&(key, token)).filter(|event| event.kind == "REVOKED");
+        let who =
+            revoked.map(|event| format!("nobody: revoked by {}", event.actor.as_deref().unwrap_or("an operator")));
+        (None, who)
     }
 
     fn end(&self, key: &str, token: u64, release: Option<&&Call>, clock: &RunClock) -> (End, Option<f64>) {
@@ -516,6 +534,22 @@ mod tests {
         assert_eq!(refused[0].superseded_by_holder.as_deref(), Some("W2"));
         assert_eq!(timeline.lanes[1].spans[0].end, End::Released);
         assert_eq!(timeline.lanes[1].spans[0].to_ms, 1_700.0);
+    }
+
+    #[test]
+    fn a_refusal_after_a_revoke_is_not_blamed_on_a_grant_that_came_later() {
+        let mut evidence = paused();
+        evidence.lock_events[1].kind = "REVOKED".to_owned();
+        evidence.lock_events[1].actor = Some("operator".to_owned());
+        evidence.calls[3].invoked_us = 1_000_000 + 1_550_000;
+        evidence.calls[3].answered_us = Some(1_000_000 + 1_560_000);
+        let timeline = Timeline::of(&evidence, &[]);
+        let refused = timeline.refused()[0];
+        assert_eq!(refused.superseded_by, None);
+        assert_eq!(
+            refused.superseded_by_holder.as_deref(),
+            Some("nobody: revoked by operator")
+        );
     }
 
     #[test]

@@ -307,22 +307,19 @@ struct Labels {
 }
 
 impl Labels {
-    /// The first of these texts and places that is free: right of `at`, or left of it.
-    fn place<'t>(&mut self, lane: usize, at: f64, gap: f64, texts: &[&'t str]) -> Option<(f64, &'t str)> {
+    /// The first of these texts and places that is free: `true` is right of `at`, `false` left of it.
+    fn place<'t>(&mut self, lane: usize, at: f64, gap: f64, tries: &[(&'t str, bool)]) -> Option<(f64, &'t str)> {
         if self.taken.len() <= lane {
             self.taken.resize(lane + 1, Vec::new());
         }
-        for text in texts {
+        for (text, right) in tries {
             let width = text_width(text);
-            for from in [at + gap, at - gap - width] {
-                let to = from + width;
-                let free = self.taken[lane]
-                    .iter()
-                    .all(|(other_from, other_to)| to + 4.0 < *other_from || from > other_to + 4.0);
-                if free && from >= LEFT && to <= super::chart::WIDTH {
-                    self.taken[lane].push((from, to));
-                    return Some((from, text));
-                }
+            let from = if *right { at + gap } else { at - gap - width };
+            let to = from + width;
+            let apart = |(other_from, other_to): &(f64, f64)| to + 4.0 < *other_from || from > other_to + 4.0;
+            if self.taken[lane].iter().all(apart) && from >= LEFT && to <= super::chart::WIDTH {
+                self.taken[lane].push((from, to));
+                return Some((from, text));
             }
         }
         None
@@ -352,7 +349,7 @@ fn shades(
                 rect.edge x=(px(from)) y=(px(top + 26.0)) width=(px((to - from).max(2.0))) height="7" {}
             }
             @let long = format!("{} {}", strike.id, strike.what);
-            @if let Some((x, text)) = labels.place(strike.lane, from, 0.0, &[&long, &strike.id]) {
+            @if let Some((x, text)) = labels.place(strike.lane, from, 0.0, &[(&long, true), (&strike.id, true), (&strike.id, false)]) {
                 text.tag.halo x=(px(x)) y=(px(top + 44.0)) { (text) }
             }
         }
@@ -367,12 +364,13 @@ fn marks(refused: &[Numbered<'_>], scale: &Scale, place: &impl Fn(usize) -> f64,
             @let long = match (one.refused.presented, one.refused.superseded_by, &one.refused.superseded_by_holder) {
                 (Some(shown), Some(above), Some(holder)) => format!("{tag} {} {shown} < {above} of {}", one.refused.verb, short(holder, NAME_LETTERS)),
                 (Some(shown), Some(above), None) => format!("{tag} {} {shown} < {above}", one.refused.verb),
+                (Some(shown), None, Some(_)) => format!("{tag} {} {shown}, revoked", one.refused.verb),
                 _ => tag.clone(),
             };
             g { title { (long) ", at " (at_ms(one.refused.at_ms)) }
                 path.refusal d=(format!("M{:.1} {:.1} h11 l-5.5 9 z", at - 5.5, top + 24.5)) {}
             }
-            @if let Some((x, text)) = labels.place(one.lane, at, 6.0, &[&long, &tag]) {
+            @if let Some((x, text)) = labels.place(one.lane, at, 6.0, &[(&long, true), (&long, false), (&tag, true), (&tag, false)]) {
                 text.refusal-tag.halo x=(px(x)) y=(px(top + 44.0)) { (text) }
             }
         }
