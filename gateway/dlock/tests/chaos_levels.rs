@@ -3,11 +3,12 @@
 #![cfg(feature = "lab")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use harness::chaos::catalogue;
+use harness::chaos::driver::{self, Lived};
 use harness::chaos::fault::{FaultRecord, Ground, Level, SHOWS_WITHIN, StoreKind};
-use harness::chaos::{catalogue, driver};
 use harness::evidence::Apis;
 use harness::report::ScenarioReport;
-use harness::scenario::{Cx, Setup, silent};
+use harness::scenario::{Cx, Setup, StackKind, silent};
 use harness::servers::Backends;
 use harness::stack::processes::Lab;
 use harness::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
@@ -65,7 +66,8 @@ async fn each_once(cx: Cx<'_>, backends: &Backends, level: Level) -> Result<Scen
             store: StoreKind::Sqlite,
             random: &cx.random,
         };
-        let record = driver::live(&ground, entry, HOLD, began).await?;
+        let Lived { record, ill } = driver::live(&ground, entry, HOLD, began).await?;
+        assert_eq!(ill, None);
         println!("{} on {}: {}", record.kind, record.target, record.observed);
         assert!(!record.observed.is_empty());
         records.push(record);
@@ -97,6 +99,7 @@ fn run(level: Level) {
         let backends = Rc::new(Backends::embedded(&lab));
         let setup = Setup {
             lab,
+            stack: StackKind::Processes,
             root: dir.path().to_owned(),
             seed,
             backends: backends.clone(),

@@ -7,9 +7,9 @@ mod common;
 
 use futures_util::future::join;
 use harness::chaos::catalogue;
-use harness::chaos::driver::live;
+use harness::chaos::driver::{Lived, live};
 use harness::chaos::fault::{FaultRecord, Ground};
-use harness::scenario::{Cx, Setup, silent};
+use harness::scenario::{Cx, Setup, StackKind, silent};
 use harness::servers::{Backends, ServerOptions};
 use harness::stack::processes::Lab;
 use harness::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
@@ -80,7 +80,8 @@ async fn faults(
             Ok((made.borrow().len() >= wanted).then_some(()))
         })
         .await?;
-        let record = live(&ground, &entry, HOLD, began).await?;
+        let Lived { record, ill } = live(&ground, &entry, HOLD, began).await?;
+        assert_eq!(ill, None);
         eprintln!(
             "| {} | {} | {} | {} |",
             record.kind, record.target, record.observed, record.recovered_ms
@@ -163,6 +164,7 @@ fn hurt(store: &str, names: &[&str]) {
         let backends = Rc::new(Backends::with(&lab, Some(store), None, &ServerOptions::for_faults()).await?);
         let setup = Setup {
             lab,
+            stack: StackKind::Processes,
             root: dir.clone(),
             seed,
             backends: Rc::clone(&backends),

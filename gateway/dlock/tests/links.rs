@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use harness::chaos::catalogue;
-use harness::chaos::driver::live;
+use harness::chaos::driver::{Lived, live};
 use harness::chaos::fault::{Ground, Level};
-use harness::scenario::{Cx, Setup, silent};
+use harness::scenario::{Cx, Setup, StackKind, silent};
 use harness::servers::Backends;
 use harness::stack::processes::Lab;
 use harness::stack::{Role, RunError, StackSpec, WorkerSpec};
@@ -31,6 +31,7 @@ async fn all_links(store: &str) -> Vec<String> {
     let backends = Rc::new(Backends::of(&lab, Some(store), None).await.unwrap());
     let setup = Setup {
         lab,
+        stack: StackKind::Processes,
         root: dir.path().to_owned(),
         seed,
         backends: Rc::clone(&backends),
@@ -64,7 +65,7 @@ async fn every_fault(cx: Cx<'_>, backends: &Backends, seed: u64) -> Result<Vec<S
     };
     let began = cx.host().clock.mono();
     let (mut kinds, mut payouts) = (Vec::new(), Vec::new());
-    for entry in catalogue::available(ground.store) {
+    for entry in catalogue::available(ground.store, StackKind::Processes) {
         if entry.kind.level != Level::Link {
             continue;
         }
@@ -75,7 +76,8 @@ async fn every_fault(cx: Cx<'_>, backends: &Backends, seed: u64) -> Result<Vec<S
             payouts.push(payout);
         }
         let hold = HOLD + random.up_to(HOLD_MORE);
-        let record = live(&ground, &entry, hold, began).await?;
+        let Lived { record, ill } = live(&ground, &entry, hold, began).await?;
+        assert_eq!(ill, None);
         println!(
             "{} on {}: {}; recovered after {} ms",
             record.kind, record.target, record.observed, record.recovered_ms

@@ -459,6 +459,7 @@ mod tests {
             payout: Some("P".to_owned()),
             invoked_us: 1_000_000 + at_ms * 1_000,
             answered_us: Some(1_001_000 + at_ms * 1_000),
+            until_us: None,
             outcome,
             code: (outcome == Outcome::Refused).then(|| "FENCED_OUT".to_owned()),
             reason: None,

@@ -124,8 +124,9 @@ pub fn spec(plan: &Plan, seed: u64) -> StackSpec {
         .with("rail.read-timeout", "1500ms")
         .with("executor.rail-timeout", "3s")
         .with("rail.visibility-horizon", "2s")
-        // Nothing is to be left to a human: whatever is ambiguous has to be resolved in the quiet period.
-        .with("executor.ambiguous-sla", "1h")
+        // What the rail cannot tell (a proxy that died between its note and the rail's reading) ends with a human, and
+        // within the quiet period.
+        .with("executor.ambiguous-sla", "20s")
         .with("lock.store.timeout", "2s")
         .with("payment.store.timeout", "2s")
         .with("rail.store.timeout", "2s")
@@ -201,7 +202,7 @@ fn account(n: usize) -> String {
 
 /// Worker number `n`, with the stalls that the seed gives it.
 fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
-    let heedless = !plan.fenced || n % 2 == 0;
+    let heedless = !plan.fenced || n.is_multiple_of(2);
     let within = if heedless { HEEDLESS_STALL_WITHIN } else { STALL_WITHIN };
     let stalls = STALLS.map(|point| format!("{point}=stall:{STALL_MS}@{}", 1 + random.below(within)));
     WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
@@ -319,9 +320,13 @@ fn judge(report: &mut ScenarioReport, evidence: &Evidence, plan: &Plan, faults: 
         .iter()
         // Some faults bring a payout of their own; those are judged with all others, by INV-08.
         .filter(|payout| payout.payout_id.starts_with(PAYOUT))
-        .filter(|payout| matches!(payout.state.as_str(), "POSTED" | "FAILED"))
+        .filter(|payout| matches!(payout.state.as_str(), "POSTED" | "FAILED") || payout.escalated_at.is_some())
         .count();
-    report.compare("payouts settled", plan.payouts as usize, settled);
+    report.compare(
+        "payouts settled, or with a human where the rail cannot tell",
+        plan.payouts as usize,
+        settled,
+    );
     report.compare("after every fault the stack was healthy again", None, ill);
     if plan.fenced {
         let refused = (report.refusals.payment > 0, report.refusals.rail > 0);

@@ -63,6 +63,10 @@ impl Inspector {
             .enable_all()
             .build()
             .map_err(RunError::io("making a runtime"))?;
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "its callers stand still until it answers, so it cannot be theirs"
+        )]
         std::thread::Builder::new()
             .name("docker".to_owned())
             .spawn(move || {

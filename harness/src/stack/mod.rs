@@ -405,7 +405,7 @@ fn worker_settings(stack: &StackSpec, dir: &Path, spec: &WorkerSpec) -> BTreeMap
 }
 
 /// A setting's name as an environment variable (C5.2).
-fn variable(setting: &str) -> String {
+pub(crate) fn variable(setting: &str) -> String {
     format!("DLOCK_{}", setting.to_uppercase().replace(['.', '-'], "_"))
 }
 
