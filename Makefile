@@ -40,7 +40,7 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets $(FEATURES)
 
 .PHONY: test
-test: protoc verify images production unit doctest demo readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+test: protoc verify images production unit doctest bean-check readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
 
 .PHONY: protoc
 protoc: ## Make sure of protoc, which the store on etcd is built with
@@ -55,7 +55,7 @@ else
 endif
 
 .PHONY: verify
-verify: format lint docs ## Format, lints and documentation; writes nothing
+verify: format lint docs proof-check ## Format, lints, documentation, patches that still fit; writes nothing
 
 .PHONY: format
 format: ## Is the code formatted?
@@ -125,6 +125,25 @@ bench-backends: protoc images ## Throughput through dlock over that of PostgreSQ
 scenario-table: protoc images ## Run every use case on every backend and write docs/scenarios.md
 	$(CARGO) build --package dlock $(FEATURES)
 	scripts/scenario-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
+.PHONY: proof-check
+proof-check: ## Does every patch that removes a guard still fit?
+	scripts/proof --check
+
+.PHONY: mutation-table
+mutation-table: ## Plant every kind of violation into a history, and write docs/mutations.md: which verdict catches it
+	$(CARGO) run --quiet --package harness --example mutations >docs/mutations.md
+
+.PHONY: proof
+proof: protoc images mutation-table ## Everything that proves the proof: guards removed, every crash point, Jepsen, ten minutes of faults (2 hours)
+	$(CARGO) build --package dlock $(FEATURES)
+	dlock="$${CARGO_TARGET_DIR:-target}/debug/dlock"
+	for on in sqlite pg etcd; do
+		"$$dlock" scenario crash-points --store "$$on"
+		"$$dlock" scenario jepsen --store "$$on"
+	done
+	scripts/fault-table --dlock "$$dlock"
+	scripts/proof
 
 .PHONY: fault-table
 fault-table: protoc images ## Ten minutes of random faults on each backend, and docs/fault-table.md (40 minutes)

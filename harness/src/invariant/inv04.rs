@@ -54,6 +54,7 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
     // One grant may be answered several times (the same request again): the first answer counts.
     let mut grants: BTreeMap<&str, BTreeMap<u64, &Call>> = BTreeMap::new();
     let mut released: BTreeMap<(&str, u64), u64> = BTreeMap::new();
+    let mut acknowledged: BTreeSet<(&str, u64)> = BTreeSet::new();
     for call in &evidence.calls {
         let (Some(key), Some(token)) = (call.key.as_deref(), call.token) else {
             continue;
@@ -70,10 +71,32 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
             "release" if call.outcome != Outcome::Refused || given_up(call) => {
                 let began = released.entry((key, token)).or_insert(call.invoked_us);
                 *began = (*began).min(call.invoked_us);
+                if call.outcome == Outcome::Ok {
+                    acknowledged.insert((key, token));
+                }
             }
             _ => {}
         }
     }
+    // Whoever closed a session gave back what it held. Its own client may learn of that, and give up, long after.
+    let closed: BTreeSet<&str> = evidence
+        .lock_events
+        .iter()
+        .filter(|event| event.kind == "SESSION_CLOSED")
+        .filter_map(|event| event.session_id.as_deref())
+        .collect();
+    let closed_under_its_holder = evidence
+        .lock_events
+        .iter()
+        .filter(|event| event.kind == "GRANTED")
+        .filter(|event| {
+            event
+                .session_id
+                .as_deref()
+                .is_some_and(|session| closed.contains(session))
+        })
+        .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
+        .filter(|grant| !acknowledged.contains(grant));
     // A restore that took a grant back has ended it, whatever its holder still believes.
     let ended_by_itself: BTreeSet<(&str, u64)> = evidence
         .lock_events
@@ -81,6 +104,7 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
         .filter(|event| matches!(event.kind.as_str(), "EXPIRED" | "REVOKED"))
         .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
         .chain(evidence.taken_back())
+        .chain(closed_under_its_holder)
         .collect();
     for (key, by_token) in grants {
         let in_order: Vec<_> = by_token.into_iter().collect();

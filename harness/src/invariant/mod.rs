@@ -230,6 +230,33 @@ mod tests {
         }
     }
 
+    /// A run in which the first grant was ended by somebody else while its holder stood still, who gave up long after the
+    /// key was granted again: an operator's revoke, or the end of its session.
+    fn ended_by_another(kind: &str, then: &str, reason: &str) -> Evidence {
+        let mut evidence = sample::good();
+        evidence.lock_events[2].kind = kind.to_owned();
+        evidence.lock_events[3].kind = then.to_owned();
+        let mut given_up = sample::call("W1", "release", 910, 915);
+        given_up.key = Some(crate::model::lock_key("A1"));
+        given_up.token = Some(5);
+        given_up.outcome = crate::history::Outcome::Refused;
+        given_up.code = Some(format!("LOCK_LOST {reason}"));
+        evidence.calls.push(given_up);
+        evidence
+    }
+
+    #[test]
+    fn a_holder_that_learns_late_of_a_revoke_or_of_its_sessions_end_breaks_nothing() {
+        for evidence in [
+            ended_by_another("REVOKED", "SESSION_EXPIRED", "revoked"),
+            ended_by_another("RELEASED", "SESSION_CLOSED", "session_lost"),
+        ] {
+            for verdict in check_all(&evidence) {
+                assert!(verdict.held(), "{verdict:?}");
+            }
+        }
+    }
+
     #[test]
     fn no_evidence_is_no_proof() {
         for verdict in check_all(&Evidence::default()) {

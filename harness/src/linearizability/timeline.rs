@@ -106,8 +106,12 @@ fn sessions_ended(evidence: &Evidence) -> BTreeMap<&str, &str> {
 struct Ended {
     granted: bool,
     expired: bool,
-    /// Revoked, or given back by or for its client.
+    /// Given back by its client.
     taken: bool,
+    /// Revoked by an operator.
+    revoked: bool,
+    /// Its session was closed, which gives back whatever it holds; by its client or by an operator.
+    closed: bool,
 }
 
 fn ends<'a>(trail: &[&'a LockEvent], sessions: &BTreeMap<&str, &str>) -> BTreeMap<u64, Ended> {
@@ -121,7 +125,7 @@ fn ends<'a>(trail: &[&'a LockEvent], sessions: &BTreeMap<&str, &str>) -> BTreeMa
                 end.granted = true;
                 match event.session_id.as_deref().and_then(|session| sessions.get(session)) {
                     Some(&"SESSION_EXPIRED") => end.expired = true,
-                    Some(_) => end.taken = true,
+                    Some(_) => end.closed = true,
                     None => {}
                 }
                 last = Some((token, event.session_id.as_deref()));
@@ -130,9 +134,9 @@ fn ends<'a>(trail: &[&'a LockEvent], sessions: &BTreeMap<&str, &str>) -> BTreeMa
             "RELEASED" => ends.entry(token).or_default().taken = true,
             // Its row shows the token it broke or the higher one it minted: what was held before is what it ended.
             "REVOKED" => {
-                ends.entry(token).or_default().taken = true;
+                ends.entry(token).or_default().revoked = true;
                 if let Some((held, _)) = last {
-                    ends.entry(held).or_default().taken = true;
+                    ends.entry(held).or_default().revoked = true;
                 }
             }
             _ => {}
@@ -254,7 +258,10 @@ fn ends_from(grant: &Grant, calls: &[&Call], no_trail: bool, ended: Option<Ended
         if ended.expired {
             from.push(promised.unwrap_or(grant.asked_us));
         }
-        if ended.taken && !acknowledged {
+        // Another's doing, of which the holder may learn, and give up, long after.
+        if ended.revoked || (ended.closed && !acknowledged) {
+            from.push(grant.asked_us);
+        } else if ended.taken && !acknowledged {
             from.push(given_up.unwrap_or(grant.asked_us));
         } else if ended.taken {
             from.extend(given_up);

@@ -17,7 +17,7 @@ use crate::chaos::driver::{Lived, live};
 use crate::chaos::fault::{FaultRecord, Ground, StoreKind};
 use crate::model::Evidence;
 use crate::report::{Control, Measured, ScenarioReport, Timing};
-use crate::stack::{Role, RunError, StackSpec, WorkerSpec, eventually};
+use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, eventually};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use host_kit::Random;
@@ -33,9 +33,11 @@ const QUIET_WITHIN: Duration = Duration::from_secs(300);
 const HOLD_AT_MOST: Duration = Duration::from_secs(4);
 /// The longest pause between two faults.
 const GAP_AT_MOST: Duration = Duration::from_secs(1);
-/// How long a worker stalls at a step: well past its lease.
-const STALL_MS: u64 = 4_500;
-/// A worker stalls at each of its steps within so many payouts; a heedless one sooner, so that a short run tries the
+/// How long a worker stands still at a step: well past its lease.
+const STANDS_STILL: Duration = Duration::from_millis(4_500);
+/// How often is looked for workers that stand still.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A worker stops at each of its steps within so many payouts; a heedless one sooner, so that a short run tries the
 /// fences too.
 const STALL_WITHIN: u64 = 8;
 const HEEDLESS_STALL_WITHIN: u64 = 2;
@@ -43,7 +45,7 @@ const HEEDLESS_STALL_WITHIN: u64 = 2;
 const OPENING_MINOR: i64 = 1_000_000_000;
 /// Before the number of each payout of the load.
 const PAYOUT: &str = "random-";
-/// The steps at which workers stall.
+/// The steps at which workers stop themselves, the whole process, heartbeats too.
 const STALLS: [&str; 3] = [
     "executor.before_claim",
     "executor.before_submit",
@@ -181,10 +183,17 @@ async fn run_on(cx: Cx<'_>, setup: &Setup, plan: &Plan, entries: &[Entry], store
         // Draws of its own: what the load draws meanwhile must not change which faults come.
         random: &Random::seeded(cx.seed ^ 0x0066_6175_6c74),
     };
-    let (load, faults) = futures_util::future::join(load(&cx, plan), inject(&cx, &ground, plan, entries)).await;
-    let intended = load?;
-    let (faults, ill) = faults?;
-    settled(&cx).await?;
+    let work = async {
+        let (load, faults) = futures_util::future::join(load(&cx, plan), inject(&cx, &ground, plan, entries)).await;
+        let done = (load?, faults?);
+        settled(&cx).await?;
+        Ok::<_, RunError>(done)
+    };
+    let (intended, (faults, ill)) = tokio::select! {
+        biased;
+        done = work => done?,
+        never = wake(&cx) => match never? {},
+    };
     let title = if plan.fenced {
         "random faults under load, both fences on"
     } else {
@@ -204,10 +213,31 @@ fn account(n: usize) -> String {
 fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
     let heedless = !plan.fenced || n.is_multiple_of(2);
     let within = if heedless { HEEDLESS_STALL_WITHIN } else { STALL_WITHIN };
-    let stalls = STALLS.map(|point| format!("{point}=stall:{STALL_MS}@{}", 1 + random.below(within)));
+    let stalls = STALLS.map(|point| format!("{point}=stop@{}", 1 + random.below(within)));
     WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
         .with("debug.fault-points", &stalls.join(","))
         .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" })
+}
+
+/// Lets workers run on that have stood still for long enough: those that stopped themselves at a step, and those that a
+/// fault has stopped, which it will find running.
+async fn wake(cx: &Cx<'_>) -> Result<std::convert::Infallible, RunError> {
+    let clock = &cx.host().clock;
+    let mut still: BTreeMap<String, Duration> = BTreeMap::new();
+    loop {
+        for worker in cx.stack.workers() {
+            if cx.stack.state(&worker)? != NodeState::Stopped {
+                still.remove(&worker);
+                continue;
+            }
+            let since = *still.entry(worker.clone()).or_insert_with(|| clock.mono());
+            if clock.mono().saturating_sub(since) >= STANDS_STILL {
+                cx.stack.hurt_unless_ended(&worker, Hurt::Resume)?;
+                still.remove(&worker);
+            }
+        }
+        clock.sleep(LOOK_EVERY).await;
+    }
 }
 
 /// Asks for the payouts at their times, whatever becomes of those before. Answers those times, in milliseconds since the
@@ -439,6 +469,6 @@ mod tests {
         }
         let heedful = worker(1, &plan(&[]), &random);
         assert_eq!(heedful.settings["executor.ignore-lock-lost"], "false");
-        assert!(heedful.settings["debug.fault-points"].contains("executor.before_submit=stall:"));
+        assert!(heedful.settings["debug.fault-points"].contains("executor.before_submit=stop@"));
     }
 }

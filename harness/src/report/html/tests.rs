@@ -54,7 +54,7 @@ fn stands_alone(html: &str) {
 fn a_good_run_says_so_in_words_and_names_the_facts() {
     let html = shown(&good(), sample::good());
     stands_alone(&html);
-    assert!(html.contains("HELD: all 8 verdicts held"));
+    assert!(html.contains("HELD: all 10 verdicts held"));
     for n in 1..=8 {
         assert!(html.contains(&format!("INV-0{n}")));
     }
@@ -72,7 +72,7 @@ fn a_verdict_without_facts_is_shown_as_failed() {
     report.verdicts[4].violations.clear();
     let html = shown(&report, sample::good());
     assert!(html.contains("FAILED: no facts"));
-    assert!(html.contains("FAILED: 7 of 8 verdicts held"));
+    assert!(html.contains("FAILED: 9 of 10 verdicts held"));
     assert!(html.contains("INV-05: no facts to look at"));
 }
 

@@ -28,7 +28,10 @@ pub(super) fn section(run: &Run) -> Markup {
     let violations: Vec<_> = run
         .verdicts
         .iter()
-        .flat_map(|verdict| verdict.violations.iter().map(|what| (verdict.invariant.id(), what)))
+        .flat_map(|verdict| {
+            let all = verdict.violations.iter().chain(&verdict.not_checked);
+            all.map(|what| (verdict.invariant.id(), what))
+        })
         .collect();
     html! {
         section id="invariants" {
@@ -39,7 +42,7 @@ pub(super) fn section(run: &Run) -> Markup {
                 (table("Every invariant, over everything that ran with both fences on", &rows))
             }
             @if !violations.is_empty() {
-                h3 { "Violations" }
+                h3 { "Violations, and what could not be checked" }
                 ul { @for (id, what) in violations.iter().take(ROWS_MAX) { li { (id) ": " (what) } } }
                 (left_out(violations.len(), "violation", "violations"))
             }
@@ -52,6 +55,7 @@ pub(super) fn judged(verdict: &Verdict) -> Markup {
     html! {
         @if verdict.held() { span.held { "✔ held" } }
         @else if verdict.facts == 0 { span.failed { "✘ FAILED: no facts" } }
+        @else if !verdict.broken() { span.failed { "✘ FAILED: not all could be checked" } }
         @else { span.failed { "✘ FAILED" } }
     }
 }
