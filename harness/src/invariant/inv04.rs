@@ -99,8 +99,9 @@ fn client_order(evidence: &Evidence, verdict: &mut Verdict) {
         .filter(|grant| !acknowledged.contains(grant));
     // A restore that took a grant back has ended it, whatever its holder still believes.
     let ended_by_itself: BTreeSet<(&str, u64)> = evidence
-        .lock_events
+        .lost_events
         .iter()
+        .chain(&evidence.lock_events)
         .filter(|event| matches!(event.kind.as_str(), "EXPIRED" | "REVOKED"))
         .filter_map(|event| Some((event.lock_key.as_deref()?, event.token?)))
         .chain(evidence.taken_back())

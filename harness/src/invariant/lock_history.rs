@@ -2,6 +2,10 @@
 //!
 //! Two checks that share no code judge each key, and must agree; and the audit trail must know what clients were told:
 //! every grant, and an end of every grant whose release was acknowledged.
+//!
+//! A restore that takes facts back makes the store forget the end of a grant, which is then held once more by nobody: no
+//! lock would do that, and no search could find an order. Such a run is judged by the order of tokens and the trail alone,
+//! what was taken back included.
 
 use super::Verdict;
 use crate::history::Outcome;
@@ -10,9 +14,17 @@ use crate::model::Evidence;
 use std::collections::BTreeSet;
 
 pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
-    for history in histories(evidence) {
+    let restored = !evidence.lost_events.is_empty();
+    for mut history in histories(evidence) {
+        if restored {
+            history.kept.clear();
+        }
         verdict.facts += history.facts();
         let by_order = token_order(&history);
+        if restored {
+            verdict.violations.extend(by_order);
+            continue;
+        }
         let found = search(&history, STEPS_MAX);
         let key = &history.key;
         match &found {
@@ -46,13 +58,14 @@ fn against_the_trail(evidence: &Evidence, verdict: &mut Verdict) {
     }
     let granted = evidence.grants();
     let sessions: BTreeSet<&str> = evidence
-        .lock_events
+        .lost_events
         .iter()
+        .chain(&evidence.lock_events)
         .filter(|event| matches!(event.kind.as_str(), "SESSION_CLOSED" | "SESSION_EXPIRED"))
         .filter_map(|event| event.session_id.as_deref())
         .collect();
     let mut ended: BTreeSet<(&str, u64)> = BTreeSet::new();
-    for event in &evidence.lock_events {
+    for event in evidence.lost_events.iter().chain(&evidence.lock_events) {
         let (Some(key), Some(token)) = (event.lock_key.as_deref(), event.token) else {
             continue;
         };

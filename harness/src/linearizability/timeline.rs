@@ -79,7 +79,8 @@ pub fn histories(evidence: &Evidence) -> Vec<KeyHistory> {
         }
     }
     let mut trail: BTreeMap<&str, Vec<&LockEvent>> = BTreeMap::new();
-    for event in &evidence.lock_events {
+    // What a restore took back had happened all the same.
+    for event in evidence.lost_events.iter().chain(&evidence.lock_events) {
         if let Some(key) = event.lock_key.as_deref() {
             trail.entry(key).or_default().push(event);
         }
@@ -94,8 +95,9 @@ pub fn histories(evidence: &Evidence) -> Vec<KeyHistory> {
 /// How sessions ended that did.
 fn sessions_ended(evidence: &Evidence) -> BTreeMap<&str, &str> {
     evidence
-        .lock_events
+        .lost_events
         .iter()
+        .chain(&evidence.lock_events)
         .filter(|event| matches!(event.kind.as_str(), "SESSION_CLOSED" | "SESSION_EXPIRED"))
         .filter_map(|event| Some((event.session_id.as_deref()?, event.kind.as_str())))
         .collect()
