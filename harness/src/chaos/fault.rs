@@ -9,8 +9,9 @@ use http_client::{Caller, ClientOptions};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How long a fault's effect, and the health after it, may take to show. Generous: the machine may be busy.
-pub const SHOWS_WITHIN: Duration = Duration::from_secs(60);
+/// How long a fault's effect, and the health after it, may take to show. Generous: the machine may be busy, and a fault
+/// that brings a payout of its own waits until the workers come to it.
+pub const SHOWS_WITHIN: Duration = Duration::from_secs(180);
 /// How long one probe of a component's readiness may take.
 const PROBE_WITHIN: Duration = Duration::from_secs(2);
 

@@ -47,7 +47,7 @@ pub const CURRENCY: &str = "EUR";
 /// How long a payout may take to be settled once nothing is in its way. Generous: the machine may be busy.
 pub const SETTLE_WITHIN: Duration = Duration::from_secs(30);
 /// How long an idempotent call of the harness is made again until its answer is known: longer than any fault is held.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
 
 /// The use cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

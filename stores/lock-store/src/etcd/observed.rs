@@ -117,15 +117,18 @@ impl Observed {
         {
             return known.clone();
         }
+        let name: Name = key.into();
+        // What is known to have ended has no time left, whoever still reads of it: its own request, asked again, would be
+        // told a whole lease more. (What is decided on such a reading compares the row, which has changed.)
+        let ended = self.is_old_news(&Due::Grant(name.clone()), rev);
         let seen = GrantSeen {
             session: session.into(),
             rev,
             renewed_rev,
             ttl,
-            deadline: now.saturating_add(ttl),
+            deadline: if ended { now } else { now.saturating_add(ttl) },
         };
-        let name: Name = key.into();
-        if !self.is_old_news(&Due::Grant(name.clone()), rev) {
+        if !ended {
             self.put_grant(name, Some(seen.clone()));
         }
         seen
@@ -370,6 +373,18 @@ mod tests {
         assert_eq!(observed.see_grant("a", "t", (9, 0), S, S * 9).deadline, S * 10);
         assert_eq!(observed.due(S * 9).count(), 0);
         assert_eq!(observed.due(S * 10).count(), 1);
+    }
+
+    /// A read that began before a grant ended was answered after it: its own request, asked again, was told a whole lease.
+    #[test]
+    fn a_grant_that_is_known_to_have_ended_is_given_no_time_by_a_late_reading() {
+        let mut observed = Observed::default();
+        observed.see_grant("a", "s", (5, 0), S * 2, S);
+        observed.forget_grant("a", 8);
+        let late = observed.see_grant("a", "s", (5, 0), S * 2, S * 4);
+        assert_eq!(late.deadline, S * 4, "nothing is left of it");
+        assert!(observed.grant("a").is_none() && observed.next_due().is_none());
+        assert_eq!(observed.see_grant("a", "t", (9, 0), S * 2, S * 4).deadline, S * 6);
     }
 
     /// The watch told of a lease's end after another session had been opened under the same id: that one was taken for dead.
