@@ -123,6 +123,9 @@ pub fn spec(plan: &Plan, seed: u64) -> StackSpec {
         .with("lock.session.ttl", "2500ms")
         .with("lock.grant.ttl", "2500ms")
         .with("lock.heartbeat.interval", "500ms")
+        // A dozen workers that each ask ten times a second for work would leave a small machine no time to do it.
+        .with("executor.poll.interval", "400ms")
+        .with("executor.reconcile.interval", "800ms")
         .with("rail.read-timeout", "1500ms")
         .with("executor.rail-timeout", "3s")
         .with("rail.visibility-horizon", "2s")
