@@ -162,7 +162,7 @@ fn the_report_of_a_scenario_is_written_where_it_was_asked_for() {
     };
     assert!(refused.iter().any(by_revoke), "{refused:?}");
     let html = text("report.html");
-    assert!(html.contains("HELD: all 8 verdicts held") && html.contains("dlock scenario UC-06 --seed 5"));
+    assert!(html.contains("HELD: all 10 verdicts held") && html.contains("dlock scenario UC-06 --seed 5"));
     assert!(text("junit.xml").contains("INV-08"));
     let events: Vec<Value> = text("history.jsonl")
         .lines()
