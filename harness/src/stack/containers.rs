@@ -14,7 +14,7 @@
 
 use super::{
     Hurt, LOCK_SERVER, Links, Network, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec,
-    Step, WorkerSpec, eventually, parsed_log, variable, worker_arguments, worker_settings,
+    Step, WorkerSpec, drain, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
 use crate::servers::Backends;
 use crate::servers::backends::StoreAt;
@@ -422,29 +422,8 @@ impl Stack for ContainerStack {
 
     fn stop(&self) -> Step<'_, ()> {
         Box::pin(async move {
-            let workers = self.workers();
-            let mut components: Vec<String> = self.nodes.borrow().keys().cloned().collect();
-            components.retain(|name| !workers.contains(name));
-            for group in [workers, components] {
-                for name in &group {
-                    self.hurt_unless_ended(name, Hurt::Terminate)?;
-                }
-                let ended = eventually(self.host(), "containers ended", DRAIN_WITHIN, async || {
-                    for name in &group {
-                        if !self.state(name)?.ended() {
-                            return Ok(None);
-                        }
-                    }
-                    Ok(Some(()))
-                });
-                if let Err(error) = ended.await {
-                    tracing::warn!(event = "drain_too_slow", %error);
-                    for name in &group {
-                        self.hurt_unless_ended(name, Hurt::Kill)?;
-                    }
-                }
-            }
-            Ok(())
+            let nodes = self.nodes.borrow().keys().cloned().collect();
+            drain(self, nodes, DRAIN_WITHIN).await
         })
     }
 }

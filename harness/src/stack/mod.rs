@@ -458,6 +458,37 @@ pub async fn eventually<T>(
     }
 }
 
+/// Asks these nodes to end, and kills those that have not ended within `within`.
+///
+/// # Errors
+/// When a node cannot be told or looked at.
+async fn drain(stack: &dyn Stack, nodes: Vec<String>, within: Duration) -> Result<(), RunError> {
+    // Workers first, so that they can still release what they hold.
+    let workers = stack.workers();
+    let components = nodes.into_iter().filter(|name| !workers.contains(name)).collect();
+    for group in [workers.clone(), components] {
+        for name in &group {
+            stack.hurt_unless_ended(name, Hurt::Terminate)?;
+            stack.hurt_unless_ended(name, Hurt::Resume)?;
+        }
+        let ended = eventually(stack.host(), "nodes ended", within, async || {
+            for name in &group {
+                if !stack.state(name)?.ended() {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        });
+        if let Err(error) = ended.await {
+            tracing::warn!(event = "drain_too_slow", %error);
+            for name in &group {
+                stack.hurt_unless_ended(name, Hurt::Kill)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Awaits that a node is as demanded, with a bound.
 ///
 /// # Errors

@@ -9,7 +9,7 @@
 use super::reaper::Reaper;
 use super::{
     Hurt, LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec, Step,
-    WorkerSpec, eventually, parsed_log, variable, worker_arguments, worker_settings,
+    WorkerSpec, drain, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
 use crate::model::{NodeChange, NodeEvent};
 use crate::servers::backends::StoreAt;
@@ -682,32 +682,8 @@ impl Stack for ProcessStack {
     fn stop(&self) -> Step<'_, ()> {
         Box::pin(async move {
             self.stopping.set(true);
-            // Workers first, so that they can still release what they hold.
-            let workers = self.workers();
-            let mut components: Vec<String> = self.nodes.borrow().keys().cloned().collect();
-            components.retain(|name| !workers.contains(name));
-            for group in [workers, components] {
-                for name in &group {
-                    self.hurt_unless_ended(name, Hurt::Terminate)?;
-                    self.hurt_unless_ended(name, Hurt::Resume)?;
-                }
-                let host = &self.lab.host;
-                let ended = eventually(host, "children ended", DRAIN_WITHIN, async || {
-                    for name in &group {
-                        if !self.state(name)?.ended() {
-                            return Ok(None);
-                        }
-                    }
-                    Ok(Some(()))
-                });
-                if let Err(error) = ended.await {
-                    tracing::warn!(event = "drain_too_slow", %error);
-                    for name in &group {
-                        self.hurt_unless_ended(name, Hurt::Kill)?;
-                    }
-                }
-            }
-            Ok(())
+            let nodes = self.nodes.borrow().keys().cloned().collect();
+            drain(self, nodes, DRAIN_WITHIN).await
         })
     }
 }
