@@ -2,6 +2,7 @@
 
 use crate::access::{Access, PasswordSource};
 use crate::fate::describe;
+use crate::hosts::Hosts;
 use crate::pooled::unavailable;
 use crate::tls::Tls;
 use deadpool_postgres::Connect;
@@ -11,6 +12,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -18,6 +20,9 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 #[derive(Clone)]
 pub struct Connector {
     config: Config,
+    hosts: Hosts,
+    /// How long making one connection may take, in the whole.
+    within: Duration,
     password: PasswordSource,
     tls: MakeRustlsConnect,
 }
@@ -48,6 +53,8 @@ impl Connector {
             config.options(options);
         }
         Ok(Self {
+            hosts: Hosts::of(&config),
+            within: access.connect_within,
             config,
             password: access.password.clone(),
             tls: MakeRustlsConnect::new(tls.client()?),
@@ -63,9 +70,8 @@ impl Connector {
         self.config.clone()
     }
 
-    /// The configuration with the password as it is now.
-    fn config(&self) -> Config {
-        let mut config = self.config.clone();
+    /// The password as it is now; none where the URL's holds.
+    fn secret(&self) -> Option<String> {
         let secret = match &self.password {
             PasswordSource::Url => None,
             PasswordSource::File(path) => std::fs::read_to_string(path)
@@ -75,16 +81,16 @@ impl Connector {
                 .ok(),
             PasswordSource::Environment(name) => std::env::var(name).ok(),
         };
-        if let Some(secret) = secret {
-            config.password(secret.strip_suffix('\n').unwrap_or(&secret));
-        }
-        config
+        secret.map(|secret| match secret.strip_suffix('\n') {
+            Some(secret) => secret.to_owned(),
+            None => secret,
+        })
     }
 
-    /// A connection that the caller moves itself: for whoever listens.
+    /// A connection that the caller moves itself: for whoever listens. It has no bound but the caller's.
     ///
     /// # Errors
-    /// What the driver met.
+    /// What the driver met at the host that was tried last.
     pub async fn connect_raw(
         &self,
     ) -> Result<
@@ -94,7 +100,22 @@ impl Connector {
         ),
         Error,
     > {
-        self.config().connect(self.tls.clone()).await
+        let secret = self.secret();
+        self.hosts
+            .connect(|host| {
+                let (mut host, tls) = (host.clone(), self.tls.clone());
+                if let Some(secret) = &secret {
+                    host.password(secret);
+                }
+                async move { host.connect(tls).await }
+            })
+            .await
+    }
+
+    /// How long making one connection may take.
+    #[must_use]
+    pub const fn within(&self) -> Duration {
+        self.within
     }
 
     /// A connection of its own, outside any pool. It ends when the client and the task are dropped.
@@ -102,9 +123,12 @@ impl Connector {
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn connect_alone(&self) -> Result<(Client, JoinHandle<()>), StoreError> {
-        self.connect_and_spawn()
-            .await
-            .map_err(|error| unavailable(format!("no connection: {}", describe(&error))))
+        match timeout(self.within, self.connect_and_spawn()).await {
+            Ok(connected) => connected.map_err(|error| unavailable(format!("no connection: {}", describe(&error)))),
+            Err(_) => Err(unavailable(
+                "no connection: the server accepted and did not answer in time",
+            )),
+        }
     }
 
     async fn connect_and_spawn(&self) -> Result<(Client, JoinHandle<()>), Error> {

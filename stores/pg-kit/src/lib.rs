@@ -5,7 +5,7 @@
 //!                → statements, never prepared under a name → answer
 //! ```
 //!
-//! Owns: how a database is reached (URL, TLS, password), the pool, what becomes of a connection whose call was given up,
+//! Owns: how a database is reached (URL, hosts, TLS, password), the pool, what becomes of a connection whose call was given up,
 //! how a schema is brought up to date, what each SQLSTATE class means, and when a transaction that was written out statement by statement is believed.
 //! Does not own: any table; what a call says.
 //! On failure: [`Fate`] says whether a call was not done, may have been done, or is to be made again. A connection that is
@@ -17,6 +17,7 @@
 mod access;
 mod connector;
 mod fate;
+mod hosts;
 mod migrate;
 mod pooled;
 mod schema;

@@ -3,7 +3,7 @@
 use crate::access::Access;
 use crate::connector::Connector;
 use crate::fate::describe;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use lock_api::StoreError;
 use std::ops::Deref;
 use std::time::Duration;
@@ -53,6 +53,9 @@ impl Pooled {
         );
         let pool = Pool::builder(manager)
             .max_size(access.pool_max)
+            // The driver bounds the TCP handshake alone. Whoever waits longer than this gets to know why.
+            .create_timeout(Some(access.connect_within))
+            .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| unavailable(error.to_string()))?;
         Ok(Self { pool, tls })

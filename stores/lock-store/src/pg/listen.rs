@@ -8,7 +8,7 @@ use futures_util::StreamExt;
 use pg_kit::Connector;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use tokio_postgres::AsyncMessage;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -34,9 +34,10 @@ pub(super) async fn listen(connector: Connector, schema: String, heard: watch::S
 
 /// Answers why it ended.
 async fn listen_once(connector: &Connector, schema: &str, heard: &watch::Sender<u64>) -> String {
-    let (client, mut connection) = match connector.connect_raw().await {
-        Ok(connected) => connected,
-        Err(error) => return error.to_string(),
+    let (client, mut connection) = match timeout(connector.within(), connector.connect_raw()).await {
+        Ok(Ok(connected)) => connected,
+        Ok(Err(error)) => return error.to_string(),
+        Err(_) => return "no connection in time".to_owned(),
     };
     let mut messages = futures_util::stream::poll_fn(move |cx| connection.poll_message(cx));
     let sql = format!("LISTEN \"dlock_event_{schema}\"");
