@@ -19,6 +19,8 @@ mod lineage;
 mod lock;
 mod lock_server;
 mod migrate;
+#[cfg(feature = "lab")]
+mod one_way;
 mod output;
 mod payment_resource;
 mod payout;
@@ -75,6 +77,10 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(hide = true)]
     JepsenWorker(jepsen_worker::Args),
+    /// Lose what one container sends another one (lab only).
+    #[cfg(feature = "lab")]
+    #[command(hide = true)]
+    OneWay(one_way::Args),
     /// Measure throughput and latency of a lock server (lab only).
     #[cfg(feature = "lab")]
     Bench(bench::Args),
@@ -123,6 +129,8 @@ fn main() -> ExitCode {
         Command::Scenario(args) => scenario::run(args),
         #[cfg(feature = "lab")]
         Command::JepsenWorker(args) => jepsen_worker::run(args),
+        #[cfg(feature = "lab")]
+        Command::OneWay(args) => one_way::run(args),
         #[cfg(feature = "lab")]
         Command::Bench(args) => bench::run(args),
         Command::Lock(args) => lock::run(args),

@@ -77,7 +77,12 @@ fn a_paused_worker_and_a_cut_network_between_containers() {
         return;
     }
     judged(&["scenario", "UC-06", "--stack", "containers", "--seed", "7"]);
-    let kinds = ["network.worker_disconnected", "network.lock_server_disconnected"];
+    let kinds = [
+        "network.worker_disconnected",
+        "network.lock_server_disconnected",
+        "network.grants_lost",
+        "network.rail_answers_lost",
+    ];
     let report = random(
         &kinds,
         &["--stack", "containers", "--seed", "7", "--no-control", "--every-kind"],

@@ -1,5 +1,9 @@
-//! Faults of the network between containers: a node taken out of it and put back, as when its cable is pulled. Only a
-//! stack of containers has one.
+//! Faults of the network between containers: a node taken out of it and put back, as when its cable is pulled; or one
+//! direction between two of them lost. Only a stack of containers has one.
+//!
+//! Owns: who is struck, and seeing it from inside the containers.
+//! Does not own: how a direction is lost (`stack/one_way.rs`).
+//! On failure: [`RunError`]; a direction that still works, or one that was not struck and is lost, fails.
 
 use super::catalogue::Entry;
 use super::fault::{Fault, Ground, Kind, Level, SHOWS_WITHIN, StoreKind};
@@ -12,6 +16,13 @@ const fn kind(name: &'static str, what: &'static str) -> Kind {
         what,
         undo: "connected again under the same name",
         on: &StoreKind::ALL,
+    }
+}
+
+const fn one_way(name: &'static str, what: &'static str) -> Kind {
+    Kind {
+        undo: "the neighbour's own address is asked for again",
+        ..kind(name, what)
     }
 }
 
@@ -54,7 +65,102 @@ pub const ENTRIES: &[Entry] = &[
         ),
         make: |_| made(RAIL_STUB, RAIL_PROXY),
     },
+    Entry {
+        kind: one_way(
+            "network.worker_requests_lost",
+            "what a worker sends the lock server is lost, one way",
+        ),
+        make: |ground| directed(&ground.worker()?, LOCK_SERVER),
+    },
+    Entry {
+        kind: one_way(
+            "network.grants_lost",
+            "what the lock server sends a worker is lost, one way: it grants, and the worker does not hear of it",
+        ),
+        make: |ground| directed(LOCK_SERVER, &ground.worker()?),
+    },
+    Entry {
+        kind: one_way(
+            "network.payments_answers_lost",
+            "what the payment resource sends a worker is lost, one way",
+        ),
+        make: |ground| directed(PAYMENT_RESOURCE, &ground.worker()?),
+    },
+    Entry {
+        kind: one_way(
+            "network.rail_proxy_answers_lost",
+            "what the rail proxy sends a worker is lost, one way",
+        ),
+        make: |ground| directed(RAIL_PROXY, &ground.worker()?),
+    },
+    Entry {
+        kind: one_way(
+            "network.submissions_lost",
+            "what the rail proxy sends the rail is lost, one way",
+        ),
+        make: |_| directed(RAIL_PROXY, RAIL_STUB),
+    },
+    Entry {
+        kind: one_way(
+            "network.rail_answers_lost",
+            "what the rail sends the rail proxy is lost, one way: it executes, and nobody hears of it",
+        ),
+        make: |_| directed(RAIL_STUB, RAIL_PROXY),
+    },
 ];
+
+fn directed(from: &str, to: &str) -> Result<Box<dyn Fault>, RunError> {
+    Ok(Box::new(OneWay {
+        from: from.to_owned(),
+        to: to.to_owned(),
+    }))
+}
+
+struct OneWay {
+    from: String,
+    to: String,
+}
+
+impl OneWay {
+    async fn arriving(&self, ground: &Ground<'_>, wanted: bool) -> Result<(), RunError> {
+        let network = network(ground)?;
+        let what = format!("what {} sends {} arriving: {wanted}", self.from, self.to);
+        eventually(ground.stack.host(), &what, SHOWS_WITHIN, async || {
+            Ok((network.arrives(&self.from, &self.to).await? == wanted).then_some(()))
+        })
+        .await
+    }
+}
+
+impl Fault for OneWay {
+    fn target(&self) -> String {
+        format!("{}->{}", self.from, self.to)
+    }
+
+    fn inject<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, ()> {
+        Box::pin(async { network(ground)?.cut_one_way(&self.from, &self.to).await })
+    }
+
+    fn observe<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, String> {
+        Box::pin(async {
+            self.arriving(ground, false).await?;
+            let (from, to) = (&self.from, &self.to);
+            if !network(ground)?.arrives(to, from).await? {
+                return Err(RunError::Other(format!("what {to} sends {from} is lost as well")));
+            }
+            Ok(format!(
+                "what {from} sends {to} is lost, what {to} sends {from} arrives"
+            ))
+        })
+    }
+
+    fn undo<'a>(&'a self, ground: &'a Ground<'_>) -> Step<'a, ()> {
+        Box::pin(async {
+            network(ground)?.mend_one_way(&self.from, &self.to).await?;
+            self.arriving(ground, true).await
+        })
+    }
+}
 
 fn made(node: &str, from: &'static str) -> Result<Box<dyn Fault>, RunError> {
     Ok(Box::new(Disconnected {

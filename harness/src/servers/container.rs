@@ -176,6 +176,24 @@ impl Container {
         joined.map_err(self.failed("connecting"))
     }
 
+    /// Its address in a network.
+    ///
+    /// # Errors
+    /// What the engine said, and when it is not in that network.
+    pub async fn address(&self, network: &str) -> Result<String, RunError> {
+        let options = None::<InspectContainerOptions>;
+        let inspected = self.docker.api.inspect_container(&self.id(), options).await;
+        let networks = inspected
+            .map_err(self.failed("inspecting"))?
+            .network_settings
+            .and_then(|settings| settings.networks)
+            .unwrap_or_default();
+        let address = networks.get(network).and_then(|endpoint| endpoint.ip_address.clone());
+        address
+            .filter(|address| !address.is_empty())
+            .ok_or_else(|| RunError::Other(format!("{} has no address in {network}", self.name)))
+    }
+
     /// Runs a command inside, as this user. Answers its exit code and what it printed.
     ///
     /// # Errors

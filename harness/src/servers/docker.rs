@@ -52,6 +52,8 @@ pub struct ContainerSpec {
     pub binds: Vec<String>,
     /// The user it runs as; the image's where it is empty.
     pub user: String,
+    /// Capabilities that its superuser has besides the usual ones.
+    pub capabilities: Vec<String>,
     /// A small init is its first process, which hands on signals and the exit code: what runs in it can then stop or kill
     /// itself, which the first process of a container cannot.
     pub init: bool,
@@ -191,6 +193,7 @@ impl Docker {
                 network_mode: Some(spec.network.clone()),
                 tmpfs: Some(spec.tmpfs.iter().map(|dir| (dir.clone(), String::new())).collect()),
                 binds: Some(volumes.chain(spec.binds.iter().cloned()).collect()),
+                cap_add: Some(spec.capabilities.clone()),
                 init: Some(spec.init),
                 ..Default::default()
             }),

@@ -12,10 +12,12 @@
 //! On failure: as a stack of processes: what does not start is reported with the end of its log; everything is removed on
 //! drop, and by the reaper when the harness itself is killed.
 
+use super::node_log::NodeLog;
 use super::{
     Hurt, LOCK_SERVER, Links, Network, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec,
     Step, WorkerSpec, drain, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
+use crate::model::NodeEvent;
 use crate::servers::Backends;
 use crate::servers::backends::StoreAt;
 use crate::servers::container::Container;
@@ -37,6 +39,8 @@ use std::time::Duration;
 const IMAGES: &[&str] = &["debian:12-slim", "dlock-offline/debian:12"];
 /// Where components listen in their containers.
 const PORT: u16 = 7400;
+/// Where the binary is in their containers.
+const DLOCK: &str = "/usr/local/bin/dlock";
 /// How long one probe of readiness may take.
 const PROBE_WITHIN: Duration = Duration::from_millis(500);
 /// How long a drained container may take to end before it is killed.
@@ -71,6 +75,7 @@ pub struct ContainerStack {
     spec: StackSpec,
     nodes: RefCell<BTreeMap<String, Node>>,
     links: RefCell<Links>,
+    events: NodeLog,
 }
 
 /// What a container runs.
@@ -118,6 +123,7 @@ impl ContainerStack {
             spec,
             nodes: RefCell::default(),
             links: RefCell::default(),
+            events: NodeLog::new(&lab.host().clock),
         };
         stack.start_components(backends).await?;
         Ok(stack)
@@ -193,9 +199,7 @@ impl ContainerStack {
                 env.push(format!("{}=false", variable(setting)));
             }
         }
-        let mut cmd: Vec<String> = ["/usr/local/bin/dlock", start.component, "--listen"]
-            .map(str::to_owned)
-            .into();
+        let mut cmd: Vec<String> = [DLOCK, start.component, "--listen"].map(str::to_owned).into();
         cmd.push(format!("0.0.0.0:{PORT}"));
         cmd.extend(start.args);
         let mut also_in = vec![(self.inner.clone(), inside(name))];
@@ -214,10 +218,12 @@ impl ContainerStack {
                 network: self.edge.clone(),
                 also_in,
                 binds: vec![
-                    format!("{}:/usr/local/bin/dlock:ro", self.lab.exe().display()),
+                    format!("{}:{DLOCK}:ro", self.lab.exe().display()),
                     format!("{dir}:{dir}"),
                 ],
                 user: self.user.clone(),
+                // For the superuser alone, who cuts a direction; what runs is somebody else.
+                capabilities: vec!["NET_ADMIN".to_owned()],
                 init: true,
                 ..ContainerSpec::default()
             })
@@ -231,6 +237,7 @@ impl ContainerStack {
             ended: None,
         };
         self.nodes.borrow_mut().insert(name.to_owned(), node);
+        self.events.started(name);
         self.ready(name).await
     }
 
@@ -258,7 +265,7 @@ impl ContainerStack {
         match ready.await {
             Ok(ready) => Ok(ready.then_some(url)),
             Err(error) => {
-                let container = self.node(name, |node| Ok(node.container.clone()))?;
+                let container = self.container(name)?;
                 Err(RunError::NotStarted {
                     node: name.to_owned(),
                     detail: format!("{error}; its log ends with:\n{}", container.log_tail().await.trim_end()),
@@ -273,6 +280,17 @@ impl ContainerStack {
             .get_mut(name)
             .ok_or_else(|| RunError::Other(format!("there is no node {name}")))?;
         f(node)
+    }
+
+    fn container(&self, name: &str) -> Result<Container, RunError> {
+        self.node(name, |node| Ok(node.container.clone()))
+    }
+
+    /// Has a node do something about the way to another one, as its superuser.
+    async fn one_way(&self, from: &str, what: &str, to: &str) -> Result<(), RunError> {
+        let address = self.container(to)?.address(&self.inner).await?;
+        let command = [DLOCK, "one-way", what, &address];
+        self.container(from)?.run("root", &command).await.map(drop)
     }
 
     fn look(&self, node: &mut Node) -> Result<NodeState, RunError> {
@@ -377,11 +395,19 @@ impl Stack for ContainerStack {
                 Hurt::Kill | Hurt::Terminate => {}
             }
             Ok(())
-        })
+        })?;
+        self.events.hurt(node, hurt);
+        Ok(())
     }
 
     fn state(&self, node: &str) -> Result<NodeState, RunError> {
-        self.node(node, |found| self.look(found))
+        let state = self.node(node, |found| self.look(found))?;
+        self.events.seen(node, state);
+        Ok(state)
+    }
+
+    fn node_events(&self) -> Vec<NodeEvent> {
+        self.events.events()
     }
 
     fn restart<'a>(&'a self, node: &'a str) -> Step<'a, ()> {
@@ -397,6 +423,7 @@ impl Stack for ContainerStack {
                 (found.init, found.ended, found.frozen) = (init, None, false);
                 Ok(())
             })?;
+            self.events.started(node);
             self.ready(node).await.map(drop)
         })
     }
@@ -431,24 +458,47 @@ impl Stack for ContainerStack {
 impl Network for ContainerStack {
     fn disconnect<'a>(&'a self, node: &'a str) -> Step<'a, ()> {
         Box::pin(async move {
-            let container = self.node(node, |found| Ok(found.container.clone()))?;
+            let container = self.container(node)?;
             container.leave(&self.inner).await
         })
     }
 
     fn connect<'a>(&'a self, node: &'a str) -> Step<'a, ()> {
         Box::pin(async move {
-            let container = self.node(node, |found| Ok(found.container.clone()))?;
+            let container = self.container(node)?;
             container.join(&self.inner, &inside(node)).await
         })
     }
 
     fn reaches<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, bool> {
         Box::pin(async move {
-            let container = self.node(from, |found| Ok(found.container.clone()))?;
+            let container = self.container(from)?;
             let url = url_inside(to);
-            let ask = ["/usr/local/bin/dlock", "healthcheck", &url, "--path", "/livez"];
+            let ask = [DLOCK, "healthcheck", &url, "--path", "/livez"];
             Ok(container.exec("", &ask).await?.0 == 0)
+        })
+    }
+
+    fn cut_one_way<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, ()> {
+        Box::pin(self.one_way(from, "cut", to))
+    }
+
+    fn mend_one_way<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, ()> {
+        Box::pin(self.one_way(from, "mend", to))
+    }
+
+    fn arrives<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, bool> {
+        Box::pin(async move {
+            let there = self.container(to)?;
+            let hear = async {
+                match there.exec("", &[DLOCK, "one-way", "hear"]).await? {
+                    (0, _) => Ok(true),
+                    (1, _) => Ok(false),
+                    (code, said) => Err(RunError::Other(format!("listening in {to}: exit code {code}: {said}"))),
+                }
+            };
+            let (heard, ()) = tokio::try_join!(hear, self.one_way(from, "say", to))?;
+            Ok(heard)
         })
     }
 }

@@ -7,6 +7,8 @@
 //! On failure: [`RunError`]: the run could not be made. That is never a verdict.
 
 pub mod containers;
+mod node_log;
+pub mod one_way;
 pub mod processes;
 mod reaper;
 
@@ -356,9 +358,7 @@ pub trait Stack {
     /// When there is no such node or its log cannot be read.
     fn log(&self, node: &str) -> Result<Vec<serde_json::Value>, RunError>;
     /// What was done to its nodes and what was seen of them so far, in time order.
-    fn node_events(&self) -> Vec<NodeEvent> {
-        Vec::new()
-    }
+    fn node_events(&self) -> Vec<NodeEvent>;
     /// The history files of its workers.
     fn history_files(&self) -> Vec<PathBuf>;
     /// Its network, where nodes can be taken out of one.
@@ -377,6 +377,12 @@ pub trait Network {
     fn connect<'a>(&'a self, node: &'a str) -> Step<'a, ()>;
     /// Whether one node gets an answer from another over that network.
     fn reaches<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, bool>;
+    /// Loses whatever one node sends another one, without a word; the other direction goes on.
+    fn cut_one_way<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, ()>;
+    /// Loses it no more.
+    fn mend_one_way<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, ()>;
+    /// Whether what one node sends another one arrives there, answered or not.
+    fn arrives<'a>(&'a self, from: &'a str, to: &'a str) -> Step<'a, bool>;
 }
 
 /// The arguments of a worker that finds the components there.

@@ -6,12 +6,13 @@
 //! On failure: a child that does not start is reported with the end of its log; everything is killed on drop, and by
 //! the reaper when the harness itself is killed.
 
+use super::node_log::NodeLog;
 use super::reaper::Reaper;
 use super::{
     Hurt, LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Stack, StackSpec, Step,
     WorkerSpec, drain, eventually, parsed_log, variable, worker_arguments, worker_settings,
 };
-use crate::model::{NodeChange, NodeEvent};
+use crate::model::NodeEvent;
 use crate::servers::backends::StoreAt;
 use crate::wire::Wires;
 use crate::wire::wires::{LOCKDB, PAYDB};
@@ -134,7 +135,7 @@ impl Lab {
             spec,
             nodes: RefCell::default(),
             links: RefCell::default(),
-            events: RefCell::default(),
+            events: NodeLog::new(&self.host.clock),
             stopping: Cell::new(false),
         };
         stack.start_components(ports).await?;
@@ -156,7 +157,7 @@ impl Lab {
             spec,
             nodes: RefCell::default(),
             links: RefCell::default(),
-            events: RefCell::default(),
+            events: NodeLog::new(&self.host.clock),
             stopping: Cell::new(false),
         };
         stack.links.borrow_mut().lock_server = stack.start_lock_server(None).await?;
@@ -235,7 +236,7 @@ pub struct ProcessStack {
     nodes: RefCell<BTreeMap<String, Node>>,
     links: RefCell<Links>,
     wires: Option<Wires>,
-    events: RefCell<Vec<NodeEvent>>,
+    events: NodeLog,
     stopping: Cell<bool>,
 }
 
@@ -468,34 +469,8 @@ impl ProcessStack {
                 ready_after: None,
             },
         );
-        self.note(name, NodeChange::Started);
+        self.events.started(name);
         Ok((log, offset))
-    }
-
-    /// Whether the last news of a node is that it was asked to end, or told to go on.
-    fn about_to_move(&self, node: &str) -> bool {
-        let events = self.events.borrow();
-        let last = events.iter().rev().find(|event| event.node == node);
-        last.is_some_and(|event| matches!(event.what, NodeChange::AskedToEnd | NodeChange::Resumed))
-    }
-
-    /// Remembers what became of a node; what was the last news of it already is none.
-    fn note(&self, node: &str, what: NodeChange) {
-        let mut events = self.events.borrow_mut();
-        if events
-            .iter()
-            .rev()
-            .find(|event| event.node == node)
-            .map(|event| event.what)
-            != Some(what)
-        {
-            let at_us = self.lab.host.clock.boot().as_micros();
-            events.push(NodeEvent {
-                node: node.to_owned(),
-                at_us: u64::try_from(at_us).unwrap_or(u64::MAX),
-                what,
-            });
-        }
     }
 
     fn not_started(&self, name: &str, detail: &str) -> RunError {
@@ -612,33 +587,18 @@ impl Stack for ProcessStack {
             }
             kill(found.pid(), signal).map_err(|errno| RunError::Io(format!("{signal} to {node}"), errno.into()))
         })??;
-        self.note(
-            node,
-            match hurt {
-                Hurt::Pause => NodeChange::Stopped,
-                Hurt::Resume => NodeChange::Resumed,
-                Hurt::Kill => NodeChange::Killed,
-                Hurt::Terminate => NodeChange::AskedToEnd,
-            },
-        );
+        self.events.hurt(node, hurt);
         Ok(())
     }
 
     fn state(&self, node: &str) -> Result<NodeState, RunError> {
         let state = self.node(node, Node::state)?;
-        match state {
-            // A process that was asked to end, or told to go on, may be seen stopped a moment longer: that is no news of it.
-            NodeState::Stopped if self.about_to_move(node) => {}
-            NodeState::Stopped => self.note(node, NodeChange::Stopped),
-            NodeState::Running => {}
-            NodeState::Exited(_) => self.note(node, NodeChange::Ended),
-            NodeState::Signalled(_) => self.note(node, NodeChange::Killed),
-        }
+        self.events.seen(node, state);
         Ok(state)
     }
 
     fn node_events(&self) -> Vec<NodeEvent> {
-        self.events.borrow().clone()
+        self.events.events()
     }
 
     fn restart<'a>(&'a self, node: &'a str) -> Step<'a, ()> {
