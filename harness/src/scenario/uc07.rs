@@ -83,9 +83,11 @@ fn spec() -> StackSpec {
 pub async fn run(setup: &Setup, failover: Failover) -> Result<ScenarioReport, RunError> {
     let host = setup.lab.host();
     let docker = Docker::connect(&setup.lab).await?;
-    let on = |lock| {
+    let on = |lock, postgres, etcd| {
         let mut backends = Backends::embedded(&setup.lab);
         (backends.lock, backends.pay) = (lock, PayBackend::Embedded);
+        // A stack of containers finds them in their own networks.
+        (backends.postgres, backends.etcd) = (postgres, etcd);
         Setup {
             backends: Rc::new(backends),
             ..setup.clone()
@@ -98,7 +100,7 @@ pub async fn run(setup: &Setup, failover: Failover) -> Result<ScenarioReport, Ru
                 ..EtcdOptions::default()
             };
             let cluster = EtcdCluster::start(&docker, host, &options).await?;
-            let report = on(LockBackend::Etcd(cluster.url()))
+            let report = on(LockBackend::Etcd(cluster.url()), None, Some(cluster.clone()))
                 .run("uc-07", spec(), async |cx| etcd(cx, &cluster).await)
                 .await;
             told(
@@ -112,7 +114,7 @@ pub async fn run(setup: &Setup, failover: Failover) -> Result<ScenarioReport, Ru
                 ..PostgresOptions::default()
             };
             let pair = Postgres::start(&docker, host, &options).await?;
-            let report = on(LockBackend::Pg(pair.url()))
+            let report = on(LockBackend::Pg(pair.url()), Some(pair.clone()), None)
                 .run("uc-07", spec(), async |cx| pg(cx, &pair).await)
                 .await;
             told(report, vec![pair.primary().container.log_tail().await])

@@ -10,17 +10,25 @@ use lock_api::StoreError;
 use std::future::Future;
 use std::pin::Pin;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// How many connections a pool makes at once. Each costs both sides a password's worth of computing, so that making all
+/// of them at once, when a server comes back, makes none of them in time.
+const MAKING_MAX: usize = 4;
 
 /// Makes connections to one database, each with the password as it is at that moment.
 #[derive(Clone)]
 pub struct Connector {
     config: Config,
     hosts: Hosts,
+    /// Who may be making one for the pool now.
+    making: Arc<Semaphore>,
     /// How long making one connection may take, in the whole.
     within: Duration,
     password: PasswordSource,
@@ -54,6 +62,7 @@ impl Connector {
         }
         Ok(Self {
             hosts: Hosts::of(&config),
+            making: Arc::new(Semaphore::new(MAKING_MAX)),
             within: access.connect_within,
             config,
             password: access.password.clone(),
@@ -147,6 +156,10 @@ impl Connect for Connector {
         &self,
         _config: &Config,
     ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), Error>> + Send + '_>> {
-        Box::pin(self.connect_and_spawn())
+        Box::pin(async {
+            // The semaphore is never closed; were it, the bound would be lost and nothing else.
+            let _turn = self.making.acquire().await;
+            self.connect_and_spawn().await
+        })
     }
 }

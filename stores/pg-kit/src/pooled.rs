@@ -3,7 +3,9 @@
 use crate::access::Access;
 use crate::connector::Connector;
 use crate::fate::describe;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
+};
 use lock_api::StoreError;
 use std::ops::Deref;
 use std::time::Duration;
@@ -31,6 +33,8 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Pooled {
     pool: Pool,
+    /// How long making a connection may take.
+    connect_within: Duration,
     tls: MakeRustlsConnect,
 }
 
@@ -53,29 +57,54 @@ impl Pooled {
         );
         let pool = Pool::builder(manager)
             .max_size(access.pool_max)
-            // The driver bounds the TCP handshake alone. Whoever waits longer than this gets to know why.
-            .create_timeout(Some(access.connect_within))
             .runtime(Runtime::Tokio1)
             .build()
             .map_err(|error| unavailable(error.to_string()))?;
-        Ok(Self { pool, tls })
+        Ok(Self {
+            pool,
+            connect_within: access.connect_within,
+            tls,
+        })
     }
 
-    /// A connection, by the deadline.
+    /// A connection, by the deadline. One that is being made when the deadline passes is made to its end and is there for
+    /// the next call: else a database that takes longer to let anybody in than a call may wait, as one does that everybody
+    /// comes back to at once, would be connected to for ever and never used.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn get(&self, deadline: Instant) -> Result<Busy, StoreError> {
-        match timeout_at(deadline, self.pool.get()).await {
+        let timeouts = Timeouts {
+            wait: Some(left_until(deadline)),
+            // The driver bounds the TCP handshake alone.
+            create: Some(self.connect_within),
+            recycle: None,
+        };
+        let now = self.pool.status();
+        let got = if now.available > 0 || now.size >= now.max_size {
+            timeout_at(deadline, self.pool.timeout_get(&timeouts)).await
+        } else {
+            let pool = self.pool.clone();
+            // It holds one of the pool's places, so there are never more of these than places.
+            let making = tokio::spawn(async move { pool.timeout_get(&timeouts).await });
+            timeout_at(deadline, making).await.map(|made| match made {
+                Ok(made) => made,
+                Err(_ended) => Err(PoolError::Closed),
+            })
+        };
+        match got {
             Ok(Ok(connection)) => Ok(Busy {
                 connection: Some(connection),
                 tls: self.tls.clone(),
             }),
-            Ok(Err(deadpool_postgres::PoolError::Backend(error))) => {
-                Err(unavailable(format!("no connection: {}", describe(&error))))
+            Ok(Err(PoolError::Backend(error))) => Err(unavailable(format!("no connection: {}", describe(&error)))),
+            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
+                Err(unavailable("no connection became free in time"))
             }
+            Ok(Err(PoolError::Timeout(_))) => Err(unavailable(
+                "no connection: the server accepted and did not answer in time",
+            )),
             Ok(Err(error)) => Err(unavailable(format!("no connection: {error}"))),
-            Err(_) => Err(unavailable("no connection became free in time")),
         }
     }
 

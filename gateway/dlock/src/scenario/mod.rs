@@ -136,10 +136,6 @@ async fn go(args: Args) -> crate::Outcome {
         What::Random => Runs::Random,
         What::CrashPoints => Runs::CrashPoints,
         What::Jepsen => Runs::Jepsen,
-        What::Case(UseCase::Uc07) if args.stack == StackArg::Containers => {
-            let message = "--stack containers: UC-07 runs on processes beside the servers that it starts";
-            return Err(Failure::new(CANNOT_RUN, message));
-        }
         What::Case(UseCase::Uc07) => Runs::Failover(
             Failover::of(args.stores.store.as_deref()).map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))?,
         ),
