@@ -48,11 +48,28 @@ impl Filter {
         dump.records.retain(|record| {
             self.trace_id.as_ref().is_none_or(|id| *id == record.trace_id)
                 && sets.iter().all(|set| set.contains(&record.trace_id))
-                && self.actor.as_ref().is_none_or(|actor| {
-                    let rest = record.actor.strip_prefix(actor.as_str());
-                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-                })
+                && self.is_below(record)
         });
+    }
+
+    /// Whether the record itself names what is wanted: for whoever sees one after the other.
+    #[must_use]
+    pub fn names(&self, record: &Record) -> bool {
+        self.trace_id.as_ref().is_none_or(|id| *id == record.trace_id)
+            && self.token.is_none_or(|token| record.token == Some(token))
+            && self.key.as_ref().is_none_or(|key| record.key.as_ref() == Some(key))
+            && self
+                .payout
+                .as_ref()
+                .is_none_or(|payout| record.payout.as_ref() == Some(payout))
+            && self.is_below(record)
+    }
+
+    fn is_below(&self, record: &Record) -> bool {
+        self.actor.as_ref().is_none_or(|actor| {
+            let rest = record.actor.strip_prefix(actor.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
     }
 }
 

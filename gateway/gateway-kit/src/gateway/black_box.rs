@@ -53,7 +53,7 @@ impl BlackBox {
         let dir = settings
             .text("debug.dump-dir")
             .map_or_else(|| std::env::temp_dir().join("dlock-dumps"), PathBuf::from);
-        tracing::info!(event = "trace_dumps", dir = %dir.display(), files_max, "on SIGQUIT, and when something panics");
+        tracing::info!(event = "trace_dumps", dir = %dir.display(), files_max);
         let black_box = Arc::new(Self {
             kit: kit.clone(),
             host: host.clone(),
@@ -106,7 +106,8 @@ impl BlackBox {
         true
     }
 
-    fn write_and_tell(&self, why: &str, what: &str) {
+    /// Writes it, and says in the log where.
+    pub(super) fn write_and_tell(&self, why: &str, what: &str) {
         match self.write(why) {
             Ok(path) => tracing::warn!(event = "trace_dumped", path = %path.display(), why, what),
             Err(error) => {

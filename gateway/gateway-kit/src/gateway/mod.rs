@@ -262,6 +262,10 @@ impl Gateway {
         self.black_box = BlackBox::install(&self.settings, &self.kit, &self.host);
         let quits = black_box::on_quit(self.black_box.clone());
         let settings = &self.settings;
+        let black_box = self
+            .black_box
+            .clone()
+            .filter(|_| settings.boolean("debug.dump-on-exit"));
         let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let drain_timeout = settings.duration("http.drain-timeout");
         let apps = self.apps(configure);
@@ -335,6 +339,9 @@ impl Gateway {
             }
         };
         quits.abort();
+        if let Some(black_box) = black_box {
+            black_box.write_and_tell("exit", "debug.dump-on-exit");
+        }
         tracing::info!(event = "stopped");
         served
     }

@@ -614,6 +614,13 @@ pub const SETTINGS: &[Setting] = &[
         ALL,
         "The most files that stay there for each component, the newest ones; 0 writes none.",
     ),
+    setting(
+        "debug.dump-on-exit",
+        Boolean,
+        Some("false"),
+        ALL,
+        "Writes the trace there at an orderly end too.",
+    ),
     in_lab(setting(
         "debug.control",
         Boolean,
