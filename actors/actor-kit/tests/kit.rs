@@ -345,7 +345,11 @@ fn a_panic_is_told_after_it_is_in_the_trace() {
         let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let (kit, tell) = (bench.kit.clone(), told.clone());
         bench.kit.after_panic(move |actor| {
-            let last = kit.trace().read(&TraceQuery::default()).pop().map(|record| record.outcome);
+            let last = kit
+                .trace()
+                .read(&TraceQuery::default())
+                .pop()
+                .map(|record| record.outcome);
             tell.lock().unwrap().push((actor.to_owned(), last));
         });
         drop(counter.ask(Do::Panic, SECOND, &bench.trace).await);

@@ -372,7 +372,7 @@ mod tests {
                 let again = first(events, "f").clone();
                 events.push(again);
             }),
-            ("ends before it began", |events| first(events, "e")["ts"] = json!(0.0)),
+            ("ends before it began", |events| first(events, "b")["ts"] = json!(1e6)),
             ("and ends as", |events| first(events, "e")["name"] = json!("Other")),
             ("has no slice here", |events| first(events, "f")["ts"] = json!(9e9)),
             ("points into the past", |events| {

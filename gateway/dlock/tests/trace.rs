@@ -40,9 +40,15 @@ fn the_arrow_of_a_payout_passes_all_four_components() {
     let dir = tempfile::tempdir().unwrap();
     let (keep, report) = (dir.path().join("run"), dir.path().join("report"));
     let (kept, reported) = (keep.to_str().unwrap(), report.to_str().unwrap());
-    let output = run(&["scenario", "UC-01", "--seed", "11", "--keep", kept, "--report", reported]);
+    let output = run(&[
+        "scenario", "UC-01", "--seed", "11", "--keep", kept, "--report", reported,
+    ]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(stderr(&output).contains("drawn for ui.perfetto.dev in"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("drawn for ui.perfetto.dev in"),
+        "{}",
+        stderr(&output)
+    );
 
     // What lies beside the run, and in the report, is well formed, and three payouts cross it.
     for place in [&report, &keep, &keep.join("uc-01")] {
@@ -57,7 +63,10 @@ fn the_arrow_of_a_payout_passes_all_four_components() {
     let output = run(&demanded);
     assert_eq!(code(&output), 0, "{}{}", stdout(&output), stderr(&output));
     let output = run(&[&demanded[..4], &["rail-stub"]].concat());
-    assert_eq!((code(&output), stderr(&output).contains("no payout's arrow passes")), (1, true));
+    assert_eq!(
+        (code(&output), stderr(&output).contains("no payout's arrow passes")),
+        (1, true)
+    );
 
     // Each of a payout's calls is the cause of a request at the right component, and carries what it is about.
     let jsonl = report.join("trace.jsonl");
@@ -97,7 +106,10 @@ fn the_arrow_of_a_payout_passes_all_four_components() {
     let checked = check(&stdout(&output)).unwrap();
     assert!(checked.ok(), "{:?}", checked.findings);
     let payouts: Vec<_> = checked.payouts.iter().map(|way| way.payout.as_str()).collect();
-    assert!(!payouts.is_empty() && payouts.iter().all(|payout| *payout == "uc01-first"), "{payouts:?}");
+    assert!(
+        !payouts.is_empty() && payouts.iter().all(|payout| *payout == "uc01-first"),
+        "{payouts:?}"
+    );
 
     // A drawing that was cut off is no drawing.
     let cut = dir.path().join("cut.json");
@@ -124,30 +136,76 @@ fn a_running_component_gives_its_trace_and_its_actors() {
         .find(|record| record.message == "POST /v1/locks/{key}/acquire")
         .unwrap();
     assert_eq!(
-        (acquired.kind.as_str(), acquired.key.as_deref(), acquired.token, acquired.outcome.as_str()),
+        (
+            acquired.kind.as_str(),
+            acquired.key.as_deref(),
+            acquired.token,
+            acquired.outcome.as_str()
+        ),
         ("request", Some("report/daily"), Some(token), "answered")
     );
-    assert!(dump.records.iter().any(|record| cause(&dump, record).is_some_and(|cause| cause.span_id == acquired.span_id)));
+    assert!(
+        dump.records
+            .iter()
+            .any(|record| cause(&dump, record).is_some_and(|cause| cause.span_id == acquired.span_id))
+    );
     // Probes and whoever reads the trace are not in it.
-    assert!(dump.records.iter().all(|record| !record.message.contains("/debug/") && !record.message.contains("/readyz")));
+    assert!(
+        dump.records
+            .iter()
+            .all(|record| !record.message.contains("/debug/") && !record.message.contains("/readyz"))
+    );
 
     let file = lab.dir.path().join("one.json");
-    let by_key = ["trace", "dump", &url, "--key", "report/daily", "--format", "perfetto", "--out", file.to_str().unwrap()];
+    let by_key = [
+        "trace",
+        "dump",
+        &url,
+        "--key",
+        "report/daily",
+        "--format",
+        "perfetto",
+        "--out",
+        file.to_str().unwrap(),
+    ];
     let output = run(&by_key);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert!(check(&read(&file)).unwrap().ok());
-    let output = run(&["trace", "dump", &url, "--key", "nobody's", "--actor", "lock-server/requests"]);
+    let output = run(&[
+        "trace",
+        "dump",
+        &url,
+        "--key",
+        "nobody's",
+        "--actor",
+        "lock-server/requests",
+    ]);
     assert!(Dump::parse(&stdout(&output)).unwrap().records.is_empty());
 
     // What is there already ends the wait for it.
-    let output = run(&["trace", "tail", &url, "--count", "2", "--lines", "50", "--actor", "lock-server/requests", "-o", "json"]);
+    let output = run(&[
+        "trace",
+        "tail",
+        &url,
+        "--count",
+        "2",
+        "--lines",
+        "50",
+        "--actor",
+        "lock-server/requests",
+        "-o",
+        "json",
+    ]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().count(), 2, "{}", stdout(&output));
 
     let output = run(&["actors", &url]);
     let tree = stdout(&output);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
-    assert!(tree.contains("lock-server/lease-clock") && tree.contains("\n   lease/report%2Fdaily"), "{tree}");
+    assert!(
+        tree.contains("lock-server/lease-clock") && tree.contains("\n   lease/report%2Fdaily"),
+        "{tree}"
+    );
     let output = run(&["actors", &url, "-o", "json"]);
     let answers: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let lease = answers[0]["actors"]
@@ -158,13 +216,21 @@ fn a_running_component_gives_its_trace_and_its_actors() {
         .unwrap();
     assert_eq!(
         (&lease["parent"], &lease["paused"], &lease["oldest_waiting"]),
-        (&"lock-server/lease-clock".into(), &false.into(), &serde_json::Value::Null)
+        (
+            &"lock-server/lease-clock".into(),
+            &false.into(),
+            &serde_json::Value::Null
+        )
     );
 
     // One that does not answer is named; the others are written all the same.
     let output = run(&["trace", "dump", &url, "http://127.0.0.1:1"]);
     assert_eq!(code(&output), 69);
-    assert!(stderr(&output).contains("http://127.0.0.1:1: not sent"), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("http://127.0.0.1:1: not sent"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!Dump::parse(&stdout(&output)).unwrap().records.is_empty());
     assert_eq!(code(&run(&["actors", "http://127.0.0.1:1"])), 69);
     assert_eq!(code(&run(&["trace", "dump", &url, "--trace-id", "x"])), 64);
@@ -175,17 +241,34 @@ fn a_component_without_debug_routes_says_which_setting_is_missing() {
     let dir = tempfile::tempdir().unwrap();
     let store = format!("sqlite:{}", dir.path().join("lock.db").display());
     let server = Process::start(&[
-        "lock-server", "--listen", "127.0.0.1:0", "--store", &store, "--set", "debug.endpoints=false",
+        "lock-server",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &store,
+        "--set",
+        "debug.endpoints=false",
     ]);
     let output = run(&["trace", "dump", &server.url()]);
-    assert_eq!((code(&output), stderr(&output).contains("is debug.endpoints on there?")), (69, true));
+    assert_eq!(
+        (code(&output), stderr(&output).contains("is debug.endpoints on there?")),
+        (69, true)
+    );
 }
 
 /// A lock server whose dumps go to `dumps` in `dir`.
 fn recorded(dir: &Path, more: &[&str]) -> Process {
     let store = format!("sqlite:{}", dir.join("lock.db").display());
     let dumps = format!("debug.dump-dir={}", dir.join("dumps").display());
-    let mut args = vec!["lock-server", "--listen", "127.0.0.1:0", "--store", &store, "--set", &dumps];
+    let mut args = vec![
+        "lock-server",
+        "--listen",
+        "127.0.0.1:0",
+        "--store",
+        &store,
+        "--set",
+        &dumps,
+    ];
     args.extend_from_slice(more);
     Process::start(&args)
 }
@@ -210,14 +293,21 @@ fn sigquit_writes_the_trace_and_the_process_goes_on() {
     let answered = run(&["healthcheck", &server.url()]);
     assert_eq!(code(&answered), 0, "{}", stderr(&answered));
     server.terminate();
-    assert_eq!(files(&dumps).len(), 2, "an orderly end writes nothing unless it is told to");
+    assert_eq!(
+        files(&dumps).len(),
+        2,
+        "an orderly end writes nothing unless it is told to"
+    );
 }
 
 #[test]
 fn a_panic_of_an_actor_and_an_orderly_end_write_the_trace() {
     let dir = tempfile::tempdir().unwrap();
     let dumps = dir.path().join("dumps");
-    let server = recorded(dir.path(), &["--set", "debug.control=true", "--set", "debug.dump-on-exit=true"]);
+    let server = recorded(
+        dir.path(),
+        &["--set", "debug.control=true", "--set", "debug.dump-on-exit=true"],
+    );
     let panic = format!("{}/debug/actors/lock-server%2Flease-clock/panic", server.url());
     actix_rt::System::new().block_on(async {
         let answer = awc::Client::default().post(&panic).send().await.unwrap();
@@ -225,7 +315,9 @@ fn a_panic_of_an_actor_and_an_orderly_end_write_the_trace() {
     });
     let written = |why: &str| {
         let dumps = files(&dumps);
-        dumps.into_iter().find(|path| path.to_str().unwrap().ends_with(&format!("-{why}.jsonl")))
+        dumps
+            .into_iter()
+            .find(|path| path.to_str().unwrap().ends_with(&format!("-{why}.jsonl")))
     };
     until("the panic has a file", || written("panic").is_some());
     let dump = Dump::parse(&read(&written("panic").unwrap())).unwrap();
