@@ -427,7 +427,7 @@ impl Tail {
         at.boot_id = Some(process.boot_id.clone());
         // With a limit the newest are given, so that the last one is the last of all.
         at.seq = process.next_seq.saturating_sub(1);
-        for record in dump.records.iter().filter(|record| self.wanted(record)) {
+        for record in dump.records.iter().filter(|record| self.filter.names(record)) {
             output::line(self.format, record, || line(record))?;
             if let Some(left) = &mut self.left {
                 *left -= 1;
@@ -437,10 +437,6 @@ impl Tail {
             }
         }
         Ok(())
-    }
-
-    fn wanted(&self, record: &Record) -> bool {
-        self.filter.names(record)
     }
 }
 
