@@ -28,6 +28,7 @@ pub mod report;
 pub mod scenario;
 pub mod servers;
 pub mod stack;
+pub mod traces;
 pub mod up;
 pub mod wire;
 pub mod workdir;

@@ -1,5 +1,6 @@
 //! Questions, their answers and their deadlines.
 
+use crate::trace::About;
 use futures_util::future::FutureExt;
 use host_kit::Clock;
 use std::cell::Cell;
@@ -24,6 +25,11 @@ pub trait Ask: Send + 'static {
     /// The token it carries, for the trace.
     fn token(&self) -> Option<u64> {
         None
+    }
+
+    /// What it is about, for the trace, where that is not what its actor is about. Asked for each message.
+    fn about(&self) -> About {
+        About::Nothing
     }
 }
 

@@ -2,9 +2,9 @@
 
 use crate::ask::{Ask, AskError, Reply};
 use crate::behaviour::{Behaviour, Receive};
-use crate::hosted::{Control, Envelope, Hosted};
+use crate::context::TraceContext;
+use crate::hosted::{Control, Counted, Envelope, Hosted};
 use crate::kit::{Kit, Shared};
-use crate::trace::TraceContext;
 use actix::Addr;
 use std::fmt;
 use std::sync::Arc;
@@ -132,18 +132,13 @@ impl<B: Behaviour> Handle<B> {
             let why = AskError::Stopped;
             return Err(Box::new(Unsent { why, message, reply }));
         }
-        if !self.shared.enter(bounded) {
+        let now = self.kit.clock().mono();
+        let Some(ticket) = self.shared.enter(M::NAME, now, bounded) else {
             let why = AskError::Overloaded;
             return Err(Box::new(Unsent { why, message, reply }));
-        }
-        let envelope = Envelope::new(
-            message,
-            reply,
-            *trace,
-            self.kit.clock().mono(),
-            self.shared.clone(),
-            generation,
-        );
+        };
+        let counted = Counted::new(self.shared.clone(), ticket);
+        let envelope = Envelope::new(message, reply, *trace, now, counted, generation);
         // The mailbox itself has no bound, so the only refusal left is that it is closed.
         match self.addr.try_send(envelope) {
             Ok(()) => Ok(()),

@@ -2,10 +2,12 @@
 
 use crate::ask::{Ask, AskError, Reply, was_just_sent};
 use crate::behaviour::{Behaviour, Receive};
+use crate::context::TraceContext;
+use crate::guard::guarded;
 use crate::handle::Handle;
 use crate::kit::{Kit, Shared, lock};
 use crate::restart::Panics;
-use crate::trace::{Outcome, TraceContext, TraceRecord};
+use crate::trace::{About, Outcome, TraceRecord};
 use actix::{Actor, ActorContext, ActorFuture, ActorFutureExt, Addr, AsyncContext, Context, Handler, WrapFuture};
 use futures_util::FutureExt;
 use futures_util::StreamExt;
@@ -16,7 +18,7 @@ use prometheus::Histogram;
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,14 +42,26 @@ impl actix::Message for Control {
     type Result = ();
 }
 
+/// A place among the waiting messages of an actor.
+pub(crate) struct Counted {
+    shared: Arc<Shared>,
+    ticket: u64,
+}
+
+impl Counted {
+    pub(crate) const fn new(shared: Arc<Shared>, ticket: u64) -> Self {
+        Self { shared, ticket }
+    }
+}
+
 /// A message on its way, with what the kit knows about it.
 pub(crate) struct Envelope<M: Ask> {
     content: Option<(M, Reply<M::Answer>)>,
     /// The span that caused it.
     cause: TraceContext,
     enqueued: Duration,
-    /// Whose depth it counts in until it is taken or dropped.
-    counted: Arc<Shared>,
+    /// Where it counts as waiting until it is taken or dropped.
+    counted: Counted,
     /// For a message to oneself: void after a restart.
     generation: Option<u64>,
 }
@@ -58,7 +72,7 @@ impl<M: Ask> Envelope<M> {
         reply: Reply<M::Answer>,
         cause: TraceContext,
         enqueued: Duration,
-        counted: Arc<Shared>,
+        counted: Counted,
         generation: Option<u64>,
     ) -> Self {
         Self {
@@ -77,7 +91,7 @@ impl<M: Ask> Envelope<M> {
 
 impl<M: Ask> Drop for Envelope<M> {
     fn drop(&mut self) {
-        self.counted.leave();
+        self.counted.shared.leave(self.counted.ticket);
         // Never handled: the mailbox was closed before its turn.
         if let Some((_, reply)) = self.content.take() {
             reply.refuse(AskError::Stopped);
@@ -161,16 +175,17 @@ impl<B: Behaviour> Hosted<B> {
             ctx.stop();
             return;
         }
+        lock(&self.core.shared.state).restarts_at = None;
         let trace = TraceContext::root(&self.core.kit.host().random);
         let (factory, slot) = (&mut self.core.factory, &mut self.behaviour);
-        let built = catch_unwind(AssertUnwindSafe(|| *slot = Some(factory())));
+        let built = guarded(|| *slot = Some(factory()));
         let started = built.and_then(|()| {
             let Self { behaviour, core } = self;
-            catch_unwind(AssertUnwindSafe(|| {
+            guarded(|| {
                 if let Some(behaviour) = behaviour {
                     behaviour.started(&mut Cx { core, ctx, trace });
                 }
-            }))
+            })
         });
         if let Err(panic) = started {
             self.crashed("started", &*panic, ctx);
@@ -194,15 +209,17 @@ impl<B: Behaviour> Hosted<B> {
             event = "actor_panicked", actor = %core.shared.path, message, panic = text,
             restart_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
         );
+        core.kit.tell_of_panic(&core.shared.path);
         core.kit.stop_children(&core.shared);
         // Destructors of a broken behaviour may panic as well; there is nothing left to save in it.
         let behaviour = self.behaviour.take();
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(behaviour)));
-        let _ = catch_unwind(AssertUnwindSafe(|| core.pending.clear()));
+        let _ = guarded(|| drop(behaviour));
+        let _ = guarded(|| core.pending.clear());
         if delay.is_zero() {
             self.build(ctx);
         } else {
             let clock = self.core.kit.clock().clone();
+            lock(&self.core.shared.state).restarts_at = clock.mono().checked_add(delay);
             ctx.wait(
                 async move { clock.sleep(delay).await }
                     .into_actor(self)
@@ -225,7 +242,7 @@ impl<B: Behaviour> Hosted<B> {
         let Self { behaviour, core } = self;
         let began = core.kit.clock().mono();
         let trace = cause.with_span(core.kit.next_span());
-        let token = message.token();
+        let (token, about) = (message.token(), message.about());
         let (id, expected) = (reply.id(), reply.is_expected());
         let mut panicked = None;
         let outcome = if !M::ALWAYS_HANDLED && reply.deadline().is_some_and(|deadline| began >= deadline) {
@@ -235,7 +252,7 @@ impl<B: Behaviour> Hosted<B> {
             Outcome::Abandoned
         } else if let Some(behaviour) = behaviour {
             let mut cx = Cx { core, ctx, trace };
-            match catch_unwind(AssertUnwindSafe(|| behaviour.receive(message, reply, &mut cx))) {
+            match guarded(|| behaviour.receive(message, reply, &mut cx)) {
                 Ok(()) if !expected => Outcome::Done,
                 Ok(()) if id != 0 && was_just_sent(id) => Outcome::Answered,
                 Ok(()) => Outcome::Deferred,
@@ -253,19 +270,26 @@ impl<B: Behaviour> Hosted<B> {
         let handled = ended.saturating_sub(began);
         lock(&self.core.shared.state).last = Some((M::NAME, ended, handled));
         self.core.observe_duration(M::NAME, handled);
-        self.core.kit.trace().record(TraceRecord {
-            seq: 0,
-            actor: self.core.shared.path.clone(),
-            kind: B::KIND,
-            message: M::NAME,
-            at: began,
-            queued: began.saturating_sub(enqueued),
-            handled,
-            outcome,
-            trace,
-            parent_span: cause.span_id(),
-            token,
-        });
+        if self.core.kit.trace().is_on() {
+            self.core.kit.trace().record(TraceRecord {
+                seq: 0,
+                actor: self.core.shared.path.clone(),
+                kind: B::KIND,
+                message: M::NAME,
+                at: began,
+                queued: began.saturating_sub(enqueued),
+                handled,
+                outcome,
+                code: None,
+                trace,
+                parent_span: cause.span_id(),
+                token,
+                about: match about {
+                    About::Nothing => self.core.shared.about.clone(),
+                    about => about,
+                },
+            });
+        }
         if let Some(panic) = panicked {
             self.crashed(M::NAME, &*panic, ctx);
         }
@@ -321,10 +345,7 @@ impl<B: Behaviour> Handler<Control> for Hosted<B> {
         match control {
             Control::Stop => ctx.stop(),
             Control::Observe(to) => {
-                let state = self
-                    .behaviour
-                    .as_ref()
-                    .map(|behaviour| catch_unwind(AssertUnwindSafe(|| behaviour.observe())));
+                let state = self.behaviour.as_ref().map(|behaviour| guarded(|| behaviour.observe()));
                 match state {
                     Some(Ok(state)) => drop(to.send(state)),
                     // To look at an actor never harms it: the state is left as it is.
@@ -370,7 +391,9 @@ impl<B: Behaviour> ActorFuture<Hosted<B>> for Pending {
     ) -> Poll<()> {
         // A delivery may pause, crash or stop the actor: then the rest waits.
         while !ctx.waiting() {
-            match hosted.core.pending.poll_next_unpin(task) {
+            // Each of them catches its own panic, which is then the actor's.
+            let polled = guarded(|| hosted.core.pending.poll_next_unpin(task));
+            match polled.unwrap_or(Poll::Pending) {
                 Poll::Ready(Some(Some(delivery))) => delivery(hosted, ctx),
                 Poll::Ready(Some(None)) => {}
                 // An empty set is polled again as soon as a handler has pushed, because the context polls its futures
@@ -533,7 +556,19 @@ impl<B: Behaviour> Cx<'_, B> {
     pub fn spawn_child<C: Behaviour>(&mut self, name: &str, factory: impl FnMut() -> C + 'static) -> Handle<C> {
         self.core
             .kit
-            .spawn_below(Some(&self.core.shared), name, Box::new(factory))
+            .spawn_below(Some(&self.core.shared), name, About::Nothing, Box::new(factory))
+    }
+
+    /// As [`Cx::spawn_child`], with what the actor is about: its records in the trace carry it.
+    pub fn spawn_child_about<C: Behaviour>(
+        &mut self,
+        name: &str,
+        about: About,
+        factory: impl FnMut() -> C + 'static,
+    ) -> Handle<C> {
+        self.core
+            .kit
+            .spawn_below(Some(&self.core.shared), name, about, Box::new(factory))
     }
 
     /// Stops this actor after the current turn. What waits in its mailbox is answered [`AskError::Stopped`].

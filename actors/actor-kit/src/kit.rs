@@ -1,21 +1,23 @@
 //! What all actors of one process share: the host's handles, the registry of live actors, the trace, the metrics.
 
 use crate::behaviour::Behaviour;
+use crate::context::TraceContext;
 use crate::handle::Handle;
 use crate::hosted::{Control, Hosted};
 use crate::metrics::Metrics;
+use crate::process::Process;
 use crate::restart::RestartPolicy;
-use crate::trace::TraceRing;
+use crate::trace::{About, TraceRing};
 use actix::{Actor, AsyncContext, Recipient};
 use futures_util::future::join_all;
 use host_kit::{Clock, Host};
 use prometheus::{IntGauge, Registry};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
@@ -35,7 +37,11 @@ struct Inner {
     actors: Mutex<BTreeMap<Arc<str>, Entry>>,
     spans: AtomicU64,
     span_seed: u64,
+    after_panic: OnceLock<AfterPanic>,
 }
+
+/// What is called with the path of an actor that has panicked.
+type AfterPanic = Box<dyn Fn(&str) + Send + Sync>;
 
 #[derive(Clone)]
 pub(crate) struct Entry {
@@ -49,7 +55,11 @@ pub(crate) struct Shared {
     pub(crate) path: Arc<str>,
     pub(crate) kind: &'static str,
     pub(crate) capacity: usize,
+    /// What it is about, for its records in the trace.
+    pub(crate) about: About,
     pub(crate) started: Duration,
+    /// The messages that wait, in the order they came.
+    waiting: Mutex<Waiting>,
     depth: AtomicUsize,
     depth_gauge: IntGauge,
     pub(crate) restarts: AtomicU64,
@@ -71,7 +81,20 @@ pub(crate) struct Seen {
     pub(crate) last: Option<(&'static str, Duration, Duration)>,
     /// Until when it is paused.
     pub(crate) paused_until: Option<Duration>,
+    /// When it is built anew after a panic, while it waits for that.
+    pub(crate) restarts_at: Option<Duration>,
 }
+
+/// Messages that wait, each under a number of its own: two that came at once may stand in the mailbox the other way
+/// round.
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    queue: VecDeque<(u64, &'static str, Duration)>,
+}
+
+/// An empty queue keeps room for this many messages, and gives back what a burst took beyond it.
+const WAITING_KEPT: usize = 64;
 
 impl fmt::Debug for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,19 +108,31 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Counts a message in. False, and not counted, when the mailbox is full.
-    pub(crate) fn enter(&self, bounded: bool) -> bool {
+    /// Counts a message in and gives it a number. None, and not counted, when the mailbox is full.
+    pub(crate) fn enter(&self, name: &'static str, now: Duration, bounded: bool) -> Option<u64> {
         if self.depth.fetch_add(1, Ordering::AcqRel) >= self.capacity && bounded {
             self.depth.fetch_sub(1, Ordering::AcqRel);
-            return false;
+            return None;
         }
         self.depth_gauge.inc();
-        true
+        let mut waiting = lock(&self.waiting);
+        waiting.next += 1;
+        let ticket = waiting.next;
+        waiting.queue.push_back((ticket, name, now));
+        Some(ticket)
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn leave(&self, ticket: u64) {
         self.depth.fetch_sub(1, Ordering::AcqRel);
         self.depth_gauge.dec();
+        let mut waiting = lock(&self.waiting);
+        // Nearly always the first.
+        if let Some(at) = waiting.queue.iter().position(|(number, _, _)| *number == ticket) {
+            waiting.queue.remove(at);
+        }
+        if waiting.queue.is_empty() && waiting.queue.capacity() > WAITING_KEPT {
+            waiting.queue.shrink_to(WAITING_KEPT);
+        }
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -150,22 +185,41 @@ pub struct NoSuchActor {
 pub struct ActorInfo {
     /// Its path: the component, its parents, its own name.
     pub path: String,
+    /// The path of the actor that started it and stops it; none for one that the component started itself.
+    pub parent: Option<String>,
     /// What kind it is.
     pub kind: &'static str,
     /// Messages waiting.
     pub mailbox_depth: usize,
     /// How many may wait.
     pub mailbox_capacity: usize,
+    /// The message that has waited longest.
+    pub oldest_waiting: Option<WaitingMessage>,
     /// How long it has lived, restarts included.
     pub age_ms: u64,
     /// How often it was restarted after a panic.
     pub restarts: u64,
+    /// Whether it is paused.
+    pub paused: bool,
     /// What is left of a pause.
     pub paused_for_ms: Option<u64>,
+    /// When the pause ends, in milliseconds since 1970.
+    pub paused_until_ms: Option<i64>,
+    /// What is left until it is built anew, while it waits for that after a panic.
+    pub restarts_in_ms: Option<u64>,
     /// The last message it handled.
     pub last_message: Option<LastMessage>,
     /// Its observable state; null when it did not answer in time (paused, or busy).
     pub state: serde_json::Value,
+}
+
+/// A message in a mailbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WaitingMessage {
+    /// Its name.
+    pub message: &'static str,
+    /// How long it has waited.
+    pub age_ms: u64,
 }
 
 /// The last message that an actor handled.
@@ -207,16 +261,46 @@ impl Kit {
         trace_capacity: usize,
         policy: RestartPolicy,
     ) -> Self {
+        let span_seed = host.random.u64();
+        // Another number out of the same chance, so that a seeded run draws no more than it did.
+        let process = Process::new(
+            component,
+            span_seed.rotate_left(32).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+        );
         Self(Arc::new(Inner {
             component,
-            trace: TraceRing::new(trace_capacity, host.clock.clone()),
+            trace: TraceRing::new(trace_capacity, host.clock.clone(), Arc::new(process)),
             metrics: Metrics::new(registry),
             policy,
             actors: Mutex::default(),
             spans: AtomicU64::new(1),
-            span_seed: host.random.u64(),
+            span_seed,
+            after_panic: OnceLock::new(),
             host: host.clone(),
         }))
+    }
+
+    /// Names this process among others of its component, for its dumps. The first name stays.
+    pub fn name_instance(&self, instance: &str) {
+        self.0.trace.process().name(instance);
+    }
+
+    /// Has `call` called with the path of each actor that panics, after the panic is in the trace and before the actor is
+    /// built anew. The first one stays; it must not block.
+    pub fn after_panic(&self, call: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.0.after_panic.set(Box::new(call));
+    }
+
+    pub(crate) fn tell_of_panic(&self, path: &str) {
+        if let Some(call) = self.0.after_panic.get() {
+            call(path);
+        }
+    }
+
+    /// A span of this process below `cause`: for work that is no message, such as a request or a call.
+    #[must_use]
+    pub fn span_below(&self, cause: &TraceContext) -> TraceContext {
+        cause.with_span(self.next_span())
     }
 
     /// The handles of the process.
@@ -260,13 +344,14 @@ impl Kit {
     /// Starts an actor on the current `LocalSet` (or actix `System`). The factory makes its behaviour now, and again after
     /// each panic. Its path is `<component>/<name>`, with `#2` and so on appended while that path is taken.
     pub fn spawn<B: Behaviour>(&self, name: &str, factory: impl FnMut() -> B + 'static) -> Handle<B> {
-        self.spawn_below(None, name, Box::new(factory))
+        self.spawn_below(None, name, About::Nothing, Box::new(factory))
     }
 
     pub(crate) fn spawn_below<B: Behaviour>(
         &self,
         parent: Option<&Arc<Shared>>,
         name: &str,
+        about: About,
         factory: Box<dyn FnMut() -> B>,
     ) -> Handle<B> {
         let wanted = match parent {
@@ -284,7 +369,9 @@ impl Kit {
             path: path.clone(),
             kind: B::KIND,
             capacity: B::MAILBOX_CAPACITY,
+            about,
             started: self.clock().mono(),
+            waiting: Mutex::default(),
             depth: AtomicUsize::new(0),
             depth_gauge: self.0.metrics.depth.with_label_values(&[B::KIND]),
             restarts: AtomicU64::new(0),
@@ -414,15 +501,33 @@ impl Kit {
         };
         let now = self.clock().mono();
         let shared = entry.shared;
+        let oldest = lock(&shared.waiting).queue.front().copied();
         let seen = lock(&shared.state);
+        let paused = seen.paused_until.map(|until| until.saturating_sub(now));
         ActorInfo {
             path: shared.path.to_string(),
+            parent: shared
+                .parent
+                .as_ref()
+                .and_then(Weak::upgrade)
+                .map(|parent| parent.path.to_string()),
             kind: shared.kind,
             mailbox_depth: shared.depth(),
             mailbox_capacity: shared.capacity,
             age_ms: millis(now.saturating_sub(shared.started)),
             restarts: shared.restarts.load(Ordering::Relaxed),
-            paused_for_ms: seen.paused_until.map(|until| millis(until.saturating_sub(now))),
+            oldest_waiting: oldest.map(|(_, message, since)| WaitingMessage {
+                message,
+                age_ms: millis(now.saturating_sub(since)),
+            }),
+            paused: paused.is_some(),
+            paused_for_ms: paused.map(millis),
+            paused_until_ms: paused.map(|left| {
+                self.clock()
+                    .wall_ms()
+                    .saturating_add(i64::try_from(left.as_millis()).unwrap_or(i64::MAX))
+            }),
+            restarts_in_ms: seen.restarts_at.map(|at| millis(at.saturating_sub(now))),
             last_message: seen.last.map(|(message, at, handled)| LastMessage {
                 message,
                 ago_ms: millis(now.saturating_sub(at)),

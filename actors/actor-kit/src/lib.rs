@@ -17,17 +17,23 @@
 
 mod ask;
 mod behaviour;
+mod context;
+mod guard;
 mod handle;
 mod hosted;
 mod kit;
 mod metrics;
+mod process;
 mod restart;
 mod trace;
 
 pub use ask::{Answer, Ask, AskError, Reply};
 pub use behaviour::{Behaviour, Receive};
+pub use context::TraceContext;
+pub use guard::{guarded, is_guarded};
 pub use handle::{Handle, Unsent};
 pub use hosted::{Cx, TimerHandle};
-pub use kit::{ActorInfo, Kit, LastMessage, NoSuchActor};
+pub use kit::{ActorInfo, Kit, LastMessage, NoSuchActor, WaitingMessage};
+pub use process::{Anchor, Process};
 pub use restart::RestartPolicy;
-pub use trace::{Outcome, TraceContext, TraceQuery, TraceRecord, TraceRing};
+pub use trace::{About, CALL, Outcome, REQUEST, Snapshot, TraceQuery, TraceRecord, TraceRing};

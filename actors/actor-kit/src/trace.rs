@@ -1,131 +1,19 @@
 //! The trace: who handled what, when, for how long, with which outcome. Always on, bounded, without an allocation per
-//! message (paths are shared, names are static).
+//! message (paths, keys and payouts are shared, names are static).
 
-use host_kit::{Clock, Random};
-use serde::ser::SerializeStruct;
-use serde::{Serialize, Serializer};
+use crate::context::{Hex, TraceContext};
+use crate::process::{Anchor, Process, nanos};
+use host_kit::Clock;
+use serde::Serialize;
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// Where a piece of work belongs: W3C trace context (NFR-08). Passed along explicitly with every message.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TraceContext {
-    trace_id: [u8; 16],
-    span_id: [u8; 8],
-}
-
-impl TraceContext {
-    /// The beginning of a new trace.
-    #[must_use]
-    pub fn root(random: &Random) -> Self {
-        Self {
-            // All zeros is no valid id; the chance of meeting it is nil, the cost of excluding it as well.
-            trace_id: random.u128().max(1).to_be_bytes(),
-            span_id: random.u64().max(1).to_be_bytes(),
-        }
-    }
-
-    /// A new span of the same trace.
-    #[must_use]
-    pub fn child(&self, random: &Random) -> Self {
-        self.with_span(random.u64())
-    }
-
-    pub(crate) fn with_span(&self, span: u64) -> Self {
-        Self {
-            trace_id: self.trace_id,
-            span_id: span.max(1).to_be_bytes(),
-        }
-    }
-
-    /// Reads the header `traceparent`. None when it is not well formed: then a new trace begins.
-    #[must_use]
-    pub fn from_traceparent(header: &str) -> Option<Self> {
-        let mut parts = header.trim().split('-');
-        let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-        // Version ff is forbidden; 00 has exactly four parts; later versions may have more.
-        if version.len() != 2 || version == "ff" || flags.len() != 2 || (version == "00" && parts.next().is_some()) {
-            return None;
-        }
-        let [_] = unhex::<1>(version)?;
-        let [_] = unhex::<1>(flags)?;
-        let context = Self {
-            trace_id: unhex(trace)?,
-            span_id: unhex(span)?,
-        };
-        (context.trace_id != [0; 16] && context.span_id != [0; 8]).then_some(context)
-    }
-
-    /// The header `traceparent` for the next hop.
-    #[must_use]
-    pub fn to_traceparent(&self) -> String {
-        format!("00-{}-{}-01", Hex(&self.trace_id), Hex(&self.span_id))
-    }
-
-    /// The trace's id as 32 hexadecimal digits, as logged and answered.
-    #[must_use]
-    pub fn trace_id_hex(&self) -> String {
-        Hex(&self.trace_id).to_string()
-    }
-
-    /// The span's id as 16 hexadecimal digits.
-    #[must_use]
-    pub fn span_id_hex(&self) -> String {
-        Hex(&self.span_id).to_string()
-    }
-
-    /// The span's id.
-    #[must_use]
-    pub const fn span_id(&self) -> [u8; 8] {
-        self.span_id
-    }
-
-    /// The trace's id.
-    #[must_use]
-    pub const fn trace_id(&self) -> [u8; 16] {
-        self.trace_id
-    }
-}
-
-impl fmt::Debug for TraceContext {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.to_traceparent())
-    }
-}
-
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-/// Lower case only, as the W3C recommendation demands.
-fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
-    let text = text.as_bytes();
-    if text.len() != 2 * N {
-        return None;
-    }
-    let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
-    }
-    Some(bytes)
-}
 
 /// How the handling of a message ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Answered in the handler.
+    /// Answered in the handler; for a request or a call: answered 2xx or 3xx.
     Answered,
     /// Handled; the answer comes later, from a future or another actor.
     Deferred,
@@ -133,62 +21,82 @@ pub enum Outcome {
     Done,
     /// Skipped: the deadline had passed before its turn.
     Expired,
-    /// Skipped: the asker had gone before its turn.
+    /// Skipped: the asker had gone before its turn; for a call: whoever made it no longer waited for the answer.
     Abandoned,
     /// The behaviour panicked.
     Panicked,
-    /// For what is recorded by hand (a request at a gateway): it was refused or failed.
+    /// For a request or a call: it was refused, as `code` says.
+    Refused,
+    /// For a request or a call: it failed (5xx), or had no answer that can be read.
     Failed,
 }
 
-/// One handled message.
+/// What a piece of work is about, where it names one thing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum About {
+    /// Nothing of the kind.
+    #[default]
+    Nothing,
+    /// A lock's key.
+    Key(Arc<str>),
+    /// A payout.
+    Payout(Arc<str>),
+}
+
+impl About {
+    /// The key, where it is about one.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        match self {
+            Self::Key(key) => Some(key),
+            _ => None,
+        }
+    }
+
+    /// The payout, where it is about one.
+    #[must_use]
+    pub fn payout(&self) -> Option<&str> {
+        match self {
+            Self::Payout(payout) => Some(payout),
+            _ => None,
+        }
+    }
+}
+
+/// The kind of a record that stands for a request at a gateway.
+pub const REQUEST: &str = "request";
+/// The kind of a record that stands for a call to another process.
+pub const CALL: &str = "call";
+
+/// One handled message, one request at a gateway, or one call to another process.
 #[derive(Clone, Debug)]
 pub struct TraceRecord {
     /// Rises by one with each record of the process; gaps show what the ring has already dropped.
     pub seq: u64,
-    /// The path of the actor.
+    /// The path of the actor; `<component>/requests` and `<component>/calls/<peer>` for what is no actor.
     pub actor: Arc<str>,
-    /// The kind of the actor.
+    /// The kind of the actor, [`REQUEST`] or [`CALL`].
     pub kind: &'static str,
-    /// The name of the message.
+    /// The name of the message, the route of the request, or the name of the call.
     pub message: &'static str,
-    /// When its handling began, in the clock's monotonic time.
+    /// When its handling began, in the clock's monotonic time; for a call, when it was sent.
     pub at: Duration,
     /// How long it had waited in the mailbox.
     pub queued: Duration,
-    /// How long the handler took.
+    /// How long the handler took; for a request or a call, until it was answered.
     pub handled: Duration,
     /// How it ended.
     pub outcome: Outcome,
+    /// The problem's code, where it was refused or failed with one.
+    pub code: Option<&'static str>,
     /// The trace, and the span of this handling.
     pub trace: TraceContext,
-    /// The span that caused it.
+    /// The span that caused it; zeros where nothing is known to have.
     pub parent_span: [u8; 8],
-    /// The token it carried.
+    /// The token it carried, or was answered.
     pub token: Option<u64>,
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-impl Serialize for TraceRecord {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut record = serializer.serialize_struct("TraceRecord", 12)?;
-        record.serialize_field("seq", &self.seq)?;
-        record.serialize_field("actor", &*self.actor)?;
-        record.serialize_field("kind", self.kind)?;
-        record.serialize_field("message", self.message)?;
-        record.serialize_field("at_ns", &nanos(self.at))?;
-        record.serialize_field("queued_ns", &nanos(self.queued))?;
-        record.serialize_field("handled_ns", &nanos(self.handled))?;
-        record.serialize_field("outcome", &self.outcome)?;
-        record.serialize_field("trace_id", &self.trace.trace_id_hex())?;
-        record.serialize_field("span_id", &self.trace.span_id_hex())?;
-        record.serialize_field("parent_span_id", &Hex(&self.parent_span).to_string())?;
-        record.serialize_field("token", &self.token)?;
-        record.end()
-    }
+    /// The key or payout it is about.
+    pub about: About,
 }
 
 /// Which records to read.
@@ -202,11 +110,27 @@ pub struct TraceQuery {
     pub limit: Option<usize>,
 }
 
+/// What a ring held at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The records that the query admits, oldest first.
+    pub records: Vec<TraceRecord>,
+    /// The `seq` of the oldest record that the ring still has, whatever the query admits; that of the next one when it has
+    /// none. Everything below is gone.
+    pub first_seq: u64,
+    /// The `seq` that the next record will have.
+    pub next_seq: u64,
+    /// The most records it holds; 0 when it is off.
+    pub capacity: usize,
+}
+
 /// The last messages of a process: a ring of bounded memory. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
 pub struct TraceRing {
-    ring: Arc<Mutex<Ring>>,
+    /// None when it is off.
+    ring: Option<Arc<Mutex<Ring>>>,
     clock: Clock,
+    process: Arc<Process>,
 }
 
 #[derive(Debug)]
@@ -217,41 +141,70 @@ struct Ring {
 }
 
 impl TraceRing {
-    /// How many records a process keeps: about 1.4 MB.
+    /// How many records a process keeps unless told otherwise: about 1.6 MB.
     pub const CAPACITY: usize = 8192;
 
-    /// An empty ring of this capacity (at least 1).
-    #[must_use]
-    pub fn new(capacity: usize, clock: Clock) -> Self {
-        let capacity = capacity.max(1);
+    /// An empty ring of this capacity for this process; one of capacity 0 records nothing.
+    pub(crate) fn new(capacity: usize, clock: Clock, process: Arc<Process>) -> Self {
+        let ring = Ring {
+            // Grows as it fills: a process that does little takes little.
+            records: VecDeque::with_capacity(capacity.min(256)),
+            next: 1,
+            capacity,
+        };
         Self {
-            ring: Arc::new(Mutex::new(Ring {
-                records: VecDeque::with_capacity(capacity),
-                next: 1,
-                capacity,
-            })),
+            ring: (capacity > 0).then(|| Arc::new(Mutex::new(ring))),
             clock,
+            process,
         }
+    }
+
+    /// Whether anything is recorded at all.
+    #[must_use]
+    pub const fn is_on(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// The process whose trace this is.
+    #[must_use]
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// The clock that the records' times are of.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Appends a record; its `seq` is set here. The oldest one goes when the ring is full.
     pub fn record(&self, mut record: TraceRecord) {
+        let Some(ring) = &self.ring else { return };
         // A ring poisoned by a panic elsewhere is still whole: records are pushed and popped in one step each.
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
         record.seq = ring.next;
         ring.next += 1;
-        if ring.records.len() == ring.capacity {
-            ring.records.pop_front();
-        }
+        let oldest = (ring.records.len() == ring.capacity).then(|| ring.records.pop_front());
         ring.records.push_back(record);
+        drop(ring);
+        // What the oldest one was about may be freed here, which is nothing that the lock need wait for.
+        drop(oldest);
     }
 
-    /// The records that the query admits, oldest first.
+    /// What the ring holds now.
     #[must_use]
-    pub fn read(&self, query: &TraceQuery) -> Vec<TraceRecord> {
+    pub fn snapshot(&self, query: &TraceQuery) -> Snapshot {
+        let Some(ring) = &self.ring else {
+            return Snapshot {
+                records: Vec::new(),
+                first_seq: 1,
+                next_seq: 1,
+                capacity: 0,
+            };
+        };
         let below = query.actor.as_ref().map(|actor| format!("{actor}/"));
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<_> = ring
+        let ring = ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records: Vec<_> = ring
             .records
             .iter()
             .rev()
@@ -263,82 +216,117 @@ impl TraceRing {
             .take(query.limit.unwrap_or(usize::MAX))
             .cloned()
             .collect();
-        found.reverse();
-        found
-    }
-
-    /// The wall time, in milliseconds since 1970, of a record's `at`: as the wall clock sees it now.
-    #[must_use]
-    pub fn wall_ms(&self, at: Duration) -> i64 {
-        let ago = self.clock.mono().saturating_sub(at);
-        self.clock.wall_ms() - i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)
-    }
-
-    /// The records that the query admits as JSON lines, each with `at_wall_ms` added.
-    #[must_use]
-    pub fn to_jsonl(&self, query: &TraceQuery) -> String {
-        #[derive(Serialize)]
-        struct Line<'a> {
-            #[serde(flatten)]
-            record: &'a TraceRecord,
-            at_wall_ms: i64,
+        records.reverse();
+        Snapshot {
+            records,
+            first_seq: ring.records.front().map_or(ring.next, |record| record.seq),
+            next_seq: ring.next,
+            capacity: ring.capacity,
         }
+    }
+
+    /// The records that the query admits, oldest first.
+    #[must_use]
+    pub fn read(&self, query: &TraceQuery) -> Vec<TraceRecord> {
+        self.snapshot(query).records
+    }
+
+    /// The records that the query admits as JSON lines. Each names its process and its wall time; `header` puts a line
+    /// before them that tells more of the process, of its clocks and of what the ring has lost.
+    #[must_use]
+    pub fn to_jsonl(&self, query: &TraceQuery, header: bool) -> String {
+        let snapshot = self.snapshot(query);
+        let anchor = Anchor::now(&self.clock);
         let mut lines = String::new();
-        for record in &self.read(query) {
-            let line = Line {
-                record,
-                at_wall_ms: self.wall_ms(record.at),
-            };
-            lines.push_str(&serde_json::to_string(&line).expect("a record is plain numbers and text"));
+        let mut push = |line: Result<String, serde_json::Error>| {
+            lines.push_str(&line.expect("a line is plain numbers and text"));
             lines.push('\n');
+        };
+        if header {
+            push(serde_json::to_string(&serde_json::json!({ "process": {
+                "component": self.process.component(),
+                "instance": self.process.instance(),
+                "pid": self.process.pid(),
+                "boot_id": self.process.boot_id(),
+                "capacity": snapshot.capacity,
+                "first_seq": snapshot.first_seq,
+                "next_seq": snapshot.next_seq,
+                "dropped": snapshot.first_seq.saturating_sub(1),
+                "anchor": anchor,
+            }})));
+        }
+        for record in &snapshot.records {
+            push(serde_json::to_string(&Line::of(record, &anchor, &self.process)));
         }
         lines
+    }
+}
+
+/// A record as a line of a dump.
+#[derive(Serialize)]
+struct Line<'a> {
+    seq: u64,
+    actor: &'a str,
+    kind: &'a str,
+    message: &'a str,
+    at_ns: u64,
+    queued_ns: u64,
+    handled_ns: u64,
+    outcome: Outcome,
+    code: Option<&'a str>,
+    trace_id: String,
+    span_id: String,
+    parent_span_id: String,
+    token: Option<u64>,
+    key: Option<&'a str>,
+    payout: Option<&'a str>,
+    at_wall_ms: i64,
+    at_wall_us: i64,
+    component: &'a str,
+    instance: &'a str,
+    pid: u32,
+    boot_id: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(record: &'a TraceRecord, anchor: &Anchor, process: &'a Process) -> Self {
+        let at_wall_us = anchor.wall_us(record.at);
+        Self {
+            seq: record.seq,
+            actor: &record.actor,
+            kind: record.kind,
+            message: record.message,
+            at_ns: nanos(record.at),
+            queued_ns: nanos(record.queued),
+            handled_ns: nanos(record.handled),
+            outcome: record.outcome,
+            code: record.code,
+            trace_id: record.trace.trace_id_hex(),
+            span_id: record.trace.span_id_hex(),
+            parent_span_id: Hex(&record.parent_span).to_string(),
+            token: record.token,
+            key: record.about.key(),
+            payout: record.about.payout(),
+            at_wall_ms: at_wall_us.div_euclid(1_000),
+            at_wall_us,
+            component: process.component(),
+            instance: process.instance(),
+            pid: process.pid(),
+            boot_id: process.boot_id(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     const HEADER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-    #[test]
-    fn a_traceparent_survives_a_hop() {
-        let context = TraceContext::from_traceparent(HEADER).unwrap();
-        assert_eq!(context.to_traceparent(), HEADER);
-        assert_eq!(context.trace_id_hex(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        let child = context.child(&Random::seeded(1));
-        assert_eq!(child.trace_id(), context.trace_id());
-        assert_ne!(child.span_id(), context.span_id());
-        // A later version may say more.
-        assert!(TraceContext::from_traceparent(&format!("01{}-x", &HEADER[2..])).is_some());
-    }
-
-    #[test]
-    fn what_is_no_traceparent_begins_a_new_trace() {
-        for bad in [
-            "",
-            "00",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
-            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
-            "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
-            "0x-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-        ] {
-            assert_eq!(TraceContext::from_traceparent(bad), None, "{bad:?} was taken");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_text_makes_the_reader_panic_and_what_it_takes_it_gives_back(text in "\\PC{0,70}") {
-            if let Some(context) = TraceContext::from_traceparent(&text) {
-                prop_assert_eq!(TraceContext::from_traceparent(&context.to_traceparent()), Some(context));
-            }
-        }
+    fn ring(capacity: usize, clock: Clock) -> TraceRing {
+        let process = Process::new("lock-server", 10);
+        process.name("one");
+        TraceRing::new(capacity, clock, Arc::new(process))
     }
 
     fn record(actor: &str) -> TraceRecord {
@@ -351,15 +339,17 @@ mod tests {
             queued: Duration::from_nanos(1500),
             handled: Duration::from_nanos(10),
             outcome: Outcome::Answered,
+            code: None,
             trace: TraceContext::from_traceparent(HEADER).unwrap(),
             parent_span: [1; 8],
             token: Some(7),
+            about: About::Key("payout:A".into()),
         }
     }
 
     #[test]
     fn the_ring_keeps_the_newest_and_no_more() {
-        let ring = TraceRing::new(4, host_kit::ManualClock::new().clock());
+        let ring = ring(4, host_kit::ManualClock::new().clock());
         for actor in ["a", "a/b", "ab", "a", "a/c", "a"] {
             ring.record(record(actor));
         }
@@ -386,24 +376,46 @@ mod tests {
             }),
             [6]
         );
+        // What is gone is told whatever was asked for.
+        let snapshot = ring.snapshot(&below("a/c"));
+        assert_eq!((snapshot.first_seq, snapshot.next_seq, snapshot.capacity), (3, 7, 4));
     }
 
     #[test]
-    fn a_record_holds_what_a_dump_needs() {
+    fn a_ring_that_is_off_records_nothing() {
+        let ring = ring(0, host_kit::ManualClock::new().clock());
+        ring.record(record("a"));
+        assert!(!ring.is_on() && ring.read(&TraceQuery::default()).is_empty());
+    }
+
+    #[test]
+    fn a_line_holds_what_a_dump_needs() {
         let hand = host_kit::ManualClock::new();
         hand.advance(Duration::from_millis(7));
-        let ring = TraceRing::new(1, hand.clock());
+        let ring = ring(1, hand.clock());
+        ring.record(record("gone"));
         ring.record(record("lock-server/lease"));
-        let lines = ring.to_jsonl(&TraceQuery::default());
-        let line: serde_json::Value = serde_json::from_str(lines.trim()).unwrap();
+        let text = ring.to_jsonl(&TraceQuery::default(), true);
+        let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let pid = std::process::id();
         assert_eq!(
-            line,
-            serde_json::json!({
-                "seq": 1, "actor": "lock-server/lease", "kind": "test", "message": "Test", "at_ns": 5_000_000,
-                "queued_ns": 1500, "handled_ns": 10, "outcome": "answered",
-                "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
-                "parent_span_id": "0101010101010101", "token": 7, "at_wall_ms": 5,
-            })
+            lines,
+            [
+                serde_json::json!({ "process": {
+                    "component": "lock-server", "instance": "one", "pid": pid, "boot_id": "000000000000000a",
+                    "capacity": 1, "first_seq": 2, "next_seq": 3, "dropped": 1,
+                    "anchor": { "at_ns": 7_000_000, "wall_us": 7_000, "error_ns": 1_000 },
+                }}),
+                serde_json::json!({
+                    "seq": 2, "actor": "lock-server/lease", "kind": "test", "message": "Test", "at_ns": 5_000_000,
+                    "queued_ns": 1500, "handled_ns": 10, "outcome": "answered", "code": null,
+                    "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736", "span_id": "00f067aa0ba902b7",
+                    "parent_span_id": "0101010101010101", "token": 7, "key": "payout:A", "payout": null,
+                    "at_wall_ms": 5, "at_wall_us": 5_000,
+                    "component": "lock-server", "instance": "one", "pid": pid, "boot_id": "000000000000000a",
+                })
+            ]
         );
+        assert_eq!(ring.to_jsonl(&TraceQuery::default(), false).lines().count(), 1);
     }
 }

@@ -339,6 +339,58 @@ fn a_question_whose_asker_has_gone_is_skipped() {
 }
 
 #[test]
+fn a_panic_is_told_after_it_is_in_the_trace() {
+    paused(|bench| async move {
+        let (counter, _) = bench.spawn();
+        let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let (kit, tell) = (bench.kit.clone(), told.clone());
+        bench.kit.after_panic(move |actor| {
+            let last = kit
+                .trace()
+                .read(&TraceQuery::default())
+                .pop()
+                .map(|record| record.outcome);
+            tell.lock().unwrap().push((actor.to_owned(), last));
+        });
+        drop(counter.ask(Do::Panic, SECOND, &bench.trace).await);
+        assert_eq!(
+            *told.lock().unwrap(),
+            [(counter.path().to_owned(), Some(Outcome::Panicked))]
+        );
+    });
+}
+
+#[test]
+fn the_tree_shows_parents_what_waits_and_who_is_paused() {
+    paused(|bench| async move {
+        let (counter, _) = bench.spawn();
+        bench.kit.pause(counter.path(), 10 * SECOND).unwrap();
+        // Two wait; the first of them is the oldest.
+        let waiting = tokio::task::spawn_local({
+            let (counter, trace) = (counter.clone(), bench.trace);
+            async move {
+                let (one, two) = tokio::join!(
+                    counter.ask(Add(1), 60 * SECOND, &trace),
+                    counter.ask(Keep, 60 * SECOND, &trace),
+                );
+                drop((one, two));
+            }
+        });
+        tokio::time::sleep(3 * SECOND).await;
+        let shown = bench.kit.actors().await;
+        let info = &shown[0];
+        let oldest = info.oldest_waiting.clone().unwrap();
+        assert_eq!((oldest.message, oldest.age_ms / 1_000), ("Add", 3));
+        assert_eq!((info.mailbox_depth, info.paused, &info.parent), (2, true, &None));
+        let left = info.paused_for_ms.unwrap();
+        assert!((6_000..=7_000).contains(&left), "{left}");
+        let until = info.paused_until_ms.unwrap() - bench.kit.clock().wall_ms();
+        assert!((6_000..=7_300).contains(&until), "{until}");
+        waiting.abort();
+    });
+}
+
+#[test]
 fn a_panic_restarts_the_behaviour_and_keeps_the_mailbox() {
     paused(|bench| async move {
         let (counter, seen) = bench.spawn();

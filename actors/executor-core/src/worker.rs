@@ -6,7 +6,7 @@
 
 use crate::flow::{Desk, Ending, Job, Progress};
 use crate::poller::{Finished, Next, Poller};
-use actor_kit::{Ask, AskError, Behaviour, Cx, Handle, Receive, Reply, TraceContext};
+use actor_kit::{About, Ask, AskError, Behaviour, Cx, Handle, Receive, Reply, TraceContext};
 use serde_json::json;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,7 +38,17 @@ macro_rules! told {
         }
     )*};
 }
-told!(AskNext, Given, Settle, Settled);
+told!(AskNext, Given, Settled);
+
+impl Ask for Settle {
+    type Answer = ();
+    const NAME: &'static str = "Settle";
+
+    fn about(&self) -> About {
+        // Once a payout.
+        About::Payout(self.0.payout_id.as_str().into())
+    }
+}
 
 pub(crate) struct Worker {
     slot: usize,
@@ -113,7 +123,9 @@ impl Receive<Given> for Worker {
 }
 
 impl Receive<Settle> for Worker {
-    fn receive(&mut self, Settle(job): Settle, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+    fn receive(&mut self, Settle(mut job): Settle, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        // Whatever is called for this payout is called by this turn.
+        job.trace = *cx.trace();
         let began = cx.clock().mono();
         self.in_hand = Some((job.payout_id.clone(), began));
         let (desk, step) = (self.desk.clone(), self.step.clone());

@@ -48,17 +48,17 @@ impl LockClient {
         let registry = prometheus::Registry::new();
         let metrics = LockMetrics::new(&registry).map_err(|error| invalid(error.to_string()))?;
         let kit = Kit::new("lock-client", &host, &registry);
-        let client = Self::start(options, &kit, &metrics, Placement::OwnThread, over_http(urls)?).await?;
+        let client = Self::start(options, &kit, &metrics, Placement::OwnThread, over_http(urls, &kit)?).await?;
         client.ready().await?;
         Ok(client)
     }
 }
 
-/// A transport over HTTP to these servers, in order of preference.
+/// A transport over HTTP to these servers, in order of preference. Each call is recorded in this process's trace.
 ///
 /// # Errors
 /// [`LockError::Invalid`] when there is no address, or one that is no `http` address.
-pub fn over_http<S: AsRef<str>>(urls: &[S]) -> Result<Connect, LockError> {
+pub fn over_http<S: AsRef<str>>(urls: &[S], kit: &Kit) -> Result<Connect, LockError> {
     let urls: Vec<String> = urls.iter().map(|url| url.as_ref().trim().to_owned()).collect();
     if urls.is_empty() {
         return Err(invalid("no lock server address"));
@@ -71,16 +71,17 @@ pub fn over_http<S: AsRef<str>>(urls: &[S]) -> Result<Connect, LockError> {
             )));
         }
     }
+    let kit = kit.clone();
     Ok(Box::new(move || {
         let pool = || {
             let client = http_client::client(&http_client::ClientOptions {
                 connect_timeout: CONNECT_WITHIN,
                 ..http_client::ClientOptions::default()
             });
-            over(
-                urls.iter()
-                    .map(|url| LockServerApi::new(Caller::new(client.clone(), url.as_str(), BEYOND_ANY_CALL))),
-            )
+            over(urls.iter().map(|url| {
+                let caller = Caller::new(client.clone(), url.as_str(), BEYOND_ANY_CALL);
+                LockServerApi::new(caller.traced(&kit, "lock-server"))
+            }))
         };
         Servers {
             work: pool(),

@@ -25,7 +25,7 @@ use crate::lease::{Acquire, DrainQueue, KeyFreed, LeaseActor, NewsAreHeard, Sess
 use crate::metrics::Metrics;
 use crate::session::{Ended, SessionActor, Waits};
 use crate::watches::Watches;
-use actor_kit::{Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
+use actor_kit::{About, Behaviour, Cx, Handle, Receive, Reply, TimerHandle, TraceContext, Unsent};
 use host_kit::fault_point;
 use kinds::{
     Beating, Closing, Done, Flush, Inspecting, Inspector, Item, Kind, Minting, Opening, Releaser, Releasing, Renewing,
@@ -220,7 +220,11 @@ impl LeaseClock {
             return Err(Refusal::Overloaded("live keys at this replica"));
         }
         let (clock, config, of) = (cx.myself(), self.config.clone(), key.clone());
-        let handle = cx.spawn_child(&format!("lease/{}", path_segment(key.as_str())), move || {
+        let (name, about) = (
+            format!("lease/{}", path_segment(key.as_str())),
+            About::Key(key.as_str().into()),
+        );
+        let handle = cx.spawn_child_about(&name, about, move || {
             LeaseActor::new(of.clone(), clock.clone(), &config)
         });
         let lease = Lease {

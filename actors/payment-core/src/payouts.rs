@@ -7,7 +7,7 @@
 
 use crate::metrics::Metrics;
 use crate::payout::{Apply, IDLE_AFTER, PayoutActor, StepError};
-use actor_kit::{Ask, AskError, Behaviour, Cx, Handle, Receive, Reply};
+use actor_kit::{About, Ask, AskError, Behaviour, Cx, Handle, Receive, Reply};
 use payment_store::{PaymentStore, StepOutcome};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -62,7 +62,8 @@ impl Payouts {
         }
         let payout_id: Arc<str> = payout_id.into();
         let (name, store, metrics) = (payout_id.clone(), self.store.clone(), self.metrics.clone());
-        let child = cx.spawn_child(&payout_id, move || {
+        let about = About::Payout(payout_id.clone());
+        let child = cx.spawn_child_about(&payout_id, about, move || {
             PayoutActor::new(name.clone(), store.clone(), metrics.clone())
         });
         self.started += 1;

@@ -7,7 +7,7 @@
 use crate::metrics::RailMetrics;
 use crate::rail::Rail;
 use crate::rail_submission::{Means, RailSubmission, SubmissionLimits, Submit, Submitted, UnderWay};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply};
+use actor_kit::{About, Ask, Behaviour, Cx, Receive, Reply};
 use rail_store::RailStore;
 use serde_json::json;
 use std::cell::Cell;
@@ -61,7 +61,8 @@ impl Receive<Submit> for RailDesk {
         }
         let (means, count) = (self.means.clone(), self.under_way.clone());
         let mut first = true;
-        let child = cx.spawn_child(&submit.0.payout_id.clone(), move || {
+        let payout = submit.0.payout_id.clone();
+        let child = cx.spawn_child_about(&payout, About::Payout(payout.as_str().into()), move || {
             let behaviour = RailSubmission::new(means.clone(), first, UnderWay::new(&count));
             first = false;
             behaviour

@@ -47,6 +47,10 @@ pub struct Args {
     /// With --live-keys: each session's heartbeat interval.
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = duration)]
     heartbeat: Duration,
+    /// Measure what the trace costs instead: two servers, with and without it, in turns, this many rounds of the most
+    /// clients.
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["lock_server", "live_keys"], value_parser = clap::value_parser!(u64).range(1..=1000))]
+    trace_cost: Option<u64>,
     /// Write the results as JSON into FILE as well.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -101,6 +105,10 @@ async fn go(args: Args) -> crate::Outcome {
         for_: args.for_,
         warm_up: args.warm_up,
         live,
+        trace_cost: args
+            .trace_cost
+            .map(|rounds| usize::try_from(rounds).unwrap_or(usize::MAX)),
+        settings: std::collections::BTreeMap::new(),
     };
     let report = harness::bench::run(&lab, &plan, &|line| eprintln!("{line}"))
         .await

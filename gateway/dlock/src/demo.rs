@@ -73,6 +73,7 @@ async fn go(args: Args) -> crate::Outcome {
     let mut report = match report {
         Ok(report) => report,
         Err(error) => {
+            keep_traces(&[], &workdir, true)?;
             let kept = workdir
                 .end(true)
                 .map(|path| format!("; its files are in {}", path.display()));
@@ -85,6 +86,7 @@ async fn go(args: Args) -> crate::Outcome {
     let replay = format!("dlock demo --seed {}", report.seed);
     let run = Run::of_demo(&report, &replay);
     args.report.write(run, stays.then(|| workdir.path()))?;
+    keep_traces(args.report.dirs(), &workdir, stays)?;
     match args.output.output {
         Format::Json => {
             let json = serde_json::to_string_pretty(&report);
@@ -107,13 +109,18 @@ async fn go(args: Args) -> crate::Outcome {
 /// Where the report of a run goes.
 #[derive(clap::Args, Debug, Default)]
 pub struct ReportArgs {
-    /// Write the report into DIR: `report.html` for a human, `report.json`, `history.jsonl` and `junit.xml` for machines, and the
-    /// ledger for beancount. A run whose files are kept has the same beside them.
+    /// Write the report into DIR: `report.html` for a human, `report.json`, `history.jsonl` and `junit.xml` for machines, the
+    /// ledger for beancount, and what the actors did: `trace.jsonl`, and `trace.perfetto.json` for Perfetto and Chrome. A run whose files are kept has the same beside them.
     #[arg(long = "report", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 impl ReportArgs {
+    /// Where it was asked for.
+    pub fn dirs(&self) -> &[PathBuf] {
+        self.dir.as_slice()
+    }
+
     /// Finds out before a long run whether its report can be written.
     pub fn check(&self) -> Result<(), Failure> {
         self.dir
@@ -136,6 +143,26 @@ impl ReportArgs {
         }
         Ok(())
     }
+}
+
+/// Puts the traces of a run together, where its report was asked for and where its files stay.
+pub fn keep_traces(reports: &[PathBuf], workdir: &Workdir, stays: bool) -> Result<(), Failure> {
+    let dirs: Vec<&Path> = reports
+        .iter()
+        .map(PathBuf::as_path)
+        .chain(stays.then(|| workdir.path()))
+        .collect();
+    let Some(first) = dirs.first() else { return Ok(()) };
+    let merged = harness::traces::merge_below(workdir.path(), &dirs);
+    let merged = merged.map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))?;
+    if let Some(records) = merged {
+        let path = first.join(harness::traces::DRAWING);
+        eprintln!(
+            "trace: {records} records, drawn for ui.perfetto.dev in {}",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 /// Where the stores of a run are.

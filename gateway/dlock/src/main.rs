@@ -4,6 +4,7 @@
 //! Does not own: anything a component does. One file per subcommand.
 //! On failure: a message on standard error that says what to do, and an exit code a script can act on ([`exit`]).
 
+mod actors;
 mod api;
 #[cfg(feature = "lab")]
 mod bench;
@@ -31,6 +32,7 @@ mod rail_stub;
 #[cfg(feature = "lab")]
 mod scenario;
 mod session;
+mod trace;
 #[cfg(feature = "lab")]
 mod up;
 mod version;
@@ -93,6 +95,10 @@ enum Command {
     Exec(exec::Args),
     /// Look at payouts, settle one by hand, fence off a revoked holder.
     Payout(payout::Args),
+    /// What the actors did: dump, follow, put together and check their traces.
+    Trace(trace::Args),
+    /// The actors of running components.
+    Actors(actors::Args),
     /// The identity of the lock store's history: look at it, raise the token floor, dismiss a doubt.
     Lineage(lineage::Args),
 
@@ -137,6 +143,8 @@ fn main() -> ExitCode {
         Command::Session(args) => session::run(args),
         Command::Exec(args) => exec::run(args),
         Command::Payout(args) => payout::run(args),
+        Command::Trace(args) => trace::run(args),
+        Command::Actors(args) => actors::run(args),
         Command::Lineage(args) => lineage::run(args),
         Command::Migrate(args) => migrate::run(args),
         Command::Healthcheck(args) => healthcheck::run(args),

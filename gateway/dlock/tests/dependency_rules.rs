@@ -90,6 +90,7 @@ fn the_inventory_is_complete() {
             "pg-kit",
             "pay-schema",
             "actor-kit",
+            "trace-kit",
             "http-contract",
             "http-client",
             "gateway-kit",
@@ -254,6 +255,11 @@ fn every_rule_holds() {
             reason,
         );
     }
+    rule(
+        edges.of("trace-kit").is_empty(),
+        format!("trace-kit depends on no other package {:?}", edges.of("trace-kit")),
+        "whoever reads a dump, of whatever version, needs nothing that runs",
+    );
     let above: Vec<_> = edges
         .ours
         .iter()

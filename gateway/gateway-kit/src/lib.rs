@@ -26,7 +26,7 @@ mod settings;
 pub mod testing;
 
 pub use extract::{
-    ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, OperatorName, Query, Token, Trace, path_value,
+    ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, Noted, OperatorName, Query, Token, Trace, path_value,
 };
 pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;

@@ -1,8 +1,9 @@
 //! What a gateway reads out of its own OpenAPI document: which routes exist, and the bounds of a field.
 
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const METHODS: &[&str] = &["get", "put", "post", "delete", "options", "head", "patch", "trace"];
 
@@ -109,6 +110,28 @@ pub(crate) struct Route {
     pub(crate) template: String,
     /// In capitals.
     pub(crate) methods: Vec<String>,
+    /// Method and template together, for each method: the route's name in traces.
+    names: Vec<&'static str>,
+}
+
+impl Route {
+    /// The route's name under this method.
+    pub(crate) fn name(&self, method: &str) -> Option<&'static str> {
+        let at = self.methods.iter().position(|known| known == method)?;
+        self.names.get(at).copied()
+    }
+}
+
+/// A name that lives as long as the process, made once: routes are a closed set.
+fn lasting(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = names.get(name.as_str()) {
+        return known;
+    }
+    let name: &'static str = Box::leak(name.into_boxed_str());
+    names.insert(name);
+    name
 }
 
 impl Routes {
@@ -122,11 +145,16 @@ impl Routes {
 
     pub(crate) fn add(&mut self, template: &str, method: &str) {
         match self.0.iter_mut().find(|route| route.template == template) {
-            Some(route) => Arc::make_mut(route).methods.push(method.to_owned()),
-            None => {
-                let (template, methods) = (template.to_owned(), vec![method.to_owned()]);
-                self.0.push(Arc::new(Route { template, methods }));
+            Some(route) => {
+                let route = Arc::make_mut(route);
+                route.methods.push(method.to_owned());
+                route.names.push(lasting(format!("{method} {template}")));
             }
+            None => self.0.push(Arc::new(Route {
+                template: template.to_owned(),
+                methods: vec![method.to_owned()],
+                names: vec![lasting(format!("{method} {template}"))],
+            })),
         }
     }
 
@@ -178,7 +206,12 @@ mod tests {
         ] {
             assert_eq!(template(unknown), None, "{unknown}");
         }
-        assert_eq!(routes.find("/v1/locks/a").unwrap().methods, ["GET", "DELETE"]);
+        let one = routes.find("/v1/locks/a").unwrap();
+        assert_eq!(one.methods, ["GET", "DELETE"]);
+        assert_eq!(
+            (one.name("DELETE"), one.name("PUT")),
+            (Some("DELETE /v1/locks/{key}"), None)
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One call: what is sent, what comes back, and what a failure may mean.
 
+use crate::span::{CallTrace, Open, Subject};
 use actor_kit::TraceContext;
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;
@@ -133,6 +134,8 @@ pub struct Caller {
     client: awc::Client,
     base: String,
     timeout: Duration,
+    /// Where its calls are recorded; nowhere for the operator's verbs.
+    traced: Option<CallTrace>,
 }
 
 impl std::fmt::Debug for Caller {
@@ -145,30 +148,47 @@ impl std::fmt::Debug for Caller {
 
 /// The head of a call.
 pub(crate) struct Head<'a> {
+    /// The call's name in traces.
+    pub(crate) name: &'static str,
     method: Method,
     path: String,
     headers: Vec<(&'static str, String)>,
-    trace: &'a TraceContext,
+    pub(crate) trace: &'a TraceContext,
     timeout: Option<Duration>,
+    pub(crate) token: Option<u64>,
+    pub(crate) about: Subject<'a>,
 }
 
 impl<'a> Head<'a> {
-    pub(crate) fn new(method: Method, path: impl Into<String>, trace: &'a TraceContext) -> Self {
+    pub(crate) fn new(name: &'static str, method: Method, path: impl Into<String>, trace: &'a TraceContext) -> Self {
         Self {
+            name,
             method,
             path: path.into(),
             headers: Vec::new(),
             trace,
             timeout: None,
+            token: None,
+            about: Subject::Nothing,
         }
     }
 
-    pub(crate) fn get(path: impl Into<String>, trace: &'a TraceContext) -> Self {
-        Self::new(Method::GET, path, trace)
+    pub(crate) fn get(name: &'static str, path: impl Into<String>, trace: &'a TraceContext) -> Self {
+        Self::new(name, Method::GET, path, trace)
     }
 
-    pub(crate) fn post(path: impl Into<String>, trace: &'a TraceContext) -> Self {
-        Self::new(Method::POST, path, trace)
+    pub(crate) fn post(name: &'static str, path: impl Into<String>, trace: &'a TraceContext) -> Self {
+        Self::new(name, Method::POST, path, trace)
+    }
+
+    pub(crate) const fn about_key(mut self, key: &'a lock_api::LockKey) -> Self {
+        self.about = Subject::Key(key);
+        self
+    }
+
+    pub(crate) const fn about_payout(mut self, payout_id: &'a str) -> Self {
+        self.about = Subject::Payout(payout_id);
+        self
     }
 
     pub(crate) fn header(mut self, name: &'static str, value: impl ToString) -> Self {
@@ -176,7 +196,8 @@ impl<'a> Head<'a> {
         self
     }
 
-    pub(crate) fn token(self, token: lock_api::FencingToken) -> Self {
+    pub(crate) fn token(mut self, token: lock_api::FencingToken) -> Self {
+        self.token = Some(token.get());
         self.header(header::FENCING_TOKEN, token)
     }
 
@@ -202,7 +223,16 @@ impl Caller {
             client,
             base: base.trim_end_matches('/').to_owned(),
             timeout,
+            traced: None,
         }
+    }
+
+    /// The same, with each call recorded in the trace of this process, as a call to `peer`: a span of its own, which the
+    /// server is told as the cause of its request.
+    #[must_use]
+    pub fn traced(mut self, kit: &actor_kit::Kit, peer: &str) -> Self {
+        self.traced = Some(CallTrace::new(kit, peer));
+        self
     }
 
     /// The server's address.
@@ -212,12 +242,16 @@ impl Caller {
     }
 
     pub(crate) fn request(&self, head: &Head<'_>) -> awc::ClientRequest {
+        self.request_in(head, head.trace)
+    }
+
+    fn request_in(&self, head: &Head<'_>, trace: &TraceContext) -> awc::ClientRequest {
         let timeout = head.timeout.unwrap_or(self.timeout);
         let mut request = self
             .client
             .request(head.method.clone(), format!("{}{}", self.base, head.path))
             .timeout(timeout)
-            .insert_header((header::TRACEPARENT, head.trace.to_traceparent()));
+            .insert_header((header::TRACEPARENT, trace.to_traceparent()));
         for (name, value) in &head.headers {
             request = request.insert_header((*name, value.as_str()));
         }
@@ -230,14 +264,37 @@ impl Caller {
         head: Head<'_>,
         body: Option<&B>,
     ) -> Result<Answer<T>, CallError> {
-        let (status, replayed, bytes) = self.raw(head, body).await?;
-        match serde_json::from_slice(&bytes) {
-            Ok(body) => Ok(Answer { status, replayed, body }),
-            Err(error) => Err(CallError::Garbled {
-                status,
-                detail: error.to_string(),
-            }),
+        self.json_seen(head, body, |_| None).await
+    }
+
+    /// As [`Self::json`], for an answer that brings a token.
+    pub(crate) async fn json_seen<B: Serialize, T: DeserializeOwned>(
+        &self,
+        head: Head<'_>,
+        body: Option<&B>,
+        token_of: impl FnOnce(&T) -> Option<u64>,
+    ) -> Result<Answer<T>, CallError> {
+        let mut open = self.begin(&head);
+        let answer = async {
+            let (status, replayed, bytes) = self.exchange(&head, body, open.trace()).await?;
+            match serde_json::from_slice(&bytes) {
+                Ok(body) => Ok(Answer { status, replayed, body }),
+                Err(error) => Err(CallError::Garbled {
+                    status,
+                    detail: error.to_string(),
+                }),
+            }
         }
+        .await;
+        if let Some(token) = answer.as_ref().ok().and_then(|answer| token_of(&answer.body)) {
+            open.token(token);
+        }
+        open.end(answer.as_ref().err());
+        answer
+    }
+
+    fn begin<'a>(&'a self, head: &Head<'a>) -> Open<'a> {
+        Open::begin(self.traced.as_ref(), head)
     }
 
     /// A call that is answered with JSON and only the body matters.
@@ -260,7 +317,19 @@ impl Caller {
         head: Head<'_>,
         body: Option<&B>,
     ) -> Result<(u16, bool, bytes::Bytes), CallError> {
-        let request = self.request(&head);
+        let open = self.begin(&head);
+        let answer = self.exchange(&head, body, open.trace()).await;
+        open.end(answer.as_ref().err());
+        answer
+    }
+
+    async fn exchange<B: Serialize>(
+        &self,
+        head: &Head<'_>,
+        body: Option<&B>,
+        trace: &TraceContext,
+    ) -> Result<(u16, bool, bytes::Bytes), CallError> {
+        let request = self.request_in(head, trace);
         let sent = match body {
             Some(body) => request.send_json(body).await,
             None => request.send().await,
@@ -294,7 +363,7 @@ impl Caller {
     /// # Errors
     /// Whatever kept it from answering, with a problem's detail where there is one.
     pub async fn probe(&self, path: &str, trace: &TraceContext) -> Result<(), CallError> {
-        self.raw::<()>(Head::get(path, trace), None).await.map(drop)
+        self.raw::<()>(Head::get("probe", path, trace), None).await.map(drop)
     }
 
     /// `GET path` as text, for `/metrics`, `/readyz` and exports.
@@ -302,7 +371,7 @@ impl Caller {
     /// # Errors
     /// Whatever kept it from answering.
     pub async fn text(&self, path: &str, trace: &TraceContext) -> Result<String, CallError> {
-        let (status, _, bytes) = self.raw::<()>(Head::get(path, trace), None).await?;
+        let (status, _, bytes) = self.raw::<()>(Head::get("text", path, trace), None).await?;
         String::from_utf8(bytes.to_vec()).map_err(|error| CallError::Garbled {
             status,
             detail: error.to_string(),
@@ -314,7 +383,7 @@ impl Caller {
     /// # Errors
     /// Whatever kept it from answering.
     pub async fn get_json<T: DeserializeOwned>(&self, path: &str, trace: &TraceContext) -> Result<T, CallError> {
-        self.plain(Head::get(path, trace)).await
+        self.plain(Head::get("get", path, trace)).await
     }
 
     /// `POST path` with a JSON body, for `/debug/…` and whatever has no typed call.
@@ -327,7 +396,7 @@ impl Caller {
         body: &B,
         trace: &TraceContext,
     ) -> Result<T, CallError> {
-        self.body(Head::post(path, trace), Some(body)).await
+        self.body(Head::post("post", path, trace), Some(body)).await
     }
 }
 

@@ -44,7 +44,9 @@ impl LockServerApi {
         body: &OpenSessionRequest,
         trace: &TraceContext,
     ) -> Result<OpenSessionAnswer, CallError> {
-        self.0.body(Head::post("/v1/sessions", trace), Some(body)).await
+        self.0
+            .body(Head::post("open_session", "/v1/sessions", trace), Some(body))
+            .await
     }
 
     /// L2: keeps a session alive.
@@ -56,7 +58,11 @@ impl LockServerApi {
     ) -> Result<HeartbeatAnswer, CallError> {
         self.0
             .body(
-                Head::post(format!("/v1/sessions/{}/heartbeat", path_segment(session_id)), trace),
+                Head::post(
+                    "heartbeat",
+                    format!("/v1/sessions/{}/heartbeat", path_segment(session_id)),
+                    trace,
+                ),
                 Some(body),
             )
             .await
@@ -66,6 +72,7 @@ impl LockServerApi {
     pub async fn close_session(&self, session_id: &str, trace: &TraceContext) -> Result<CloseSessionAnswer, CallError> {
         self.0
             .plain(Head::new(
+                "close_session",
                 Method::DELETE,
                 format!("/v1/sessions/{}", path_segment(session_id)),
                 trace,
@@ -80,11 +87,15 @@ impl LockServerApi {
         body: &AcquireBody,
         trace: &TraceContext,
     ) -> Result<GrantAnswer, CallError> {
-        let mut head = Head::post(Self::lock_path(key, "/acquire"), trace);
+        let mut head = Head::post("acquire", Self::lock_path(key, "/acquire"), trace).about_key(key);
         if let Some(wait) = body.wait_ms {
             head = head.timeout(Duration::from_millis(wait) + WAIT_SLACK);
         }
-        self.0.body(head, Some(body)).await
+        // The token that was granted belongs to the call, wherever its trace is read.
+        let granted = self
+            .0
+            .json_seen(head, Some(body), |grant: &GrantAnswer| Some(grant.token));
+        Ok(granted.await?.body)
     }
 
     /// L5: extends a grant.
@@ -97,7 +108,9 @@ impl LockServerApi {
     ) -> Result<GrantAnswer, CallError> {
         self.0
             .body(
-                Head::post(Self::lock_path(key, "/renew"), trace).token(token),
+                Head::post("renew", Self::lock_path(key, "/renew"), trace)
+                    .about_key(key)
+                    .token(token),
                 Some(body),
             )
             .await
@@ -112,12 +125,20 @@ impl LockServerApi {
         trace: &TraceContext,
     ) -> Result<ReleaseAnswer, CallError> {
         let path = Self::lock_path(key, &query(&[("session_id", Some(session_id))]));
-        self.0.plain(Head::new(Method::DELETE, path, trace).token(token)).await
+        self.0
+            .plain(
+                Head::new("release", Method::DELETE, path, trace)
+                    .about_key(key)
+                    .token(token),
+            )
+            .await
     }
 
     /// L7: one key.
     pub async fn lock(&self, key: &LockKey, trace: &TraceContext) -> Result<LockView, CallError> {
-        self.0.plain(Head::get(Self::lock_path(key, ""), trace)).await
+        self.0
+            .plain(Head::get("lock", Self::lock_path(key, ""), trace).about_key(key))
+            .await
     }
 
     /// L7: keys by prefix.
@@ -136,7 +157,7 @@ impl LockServerApi {
                 ("cursor", cursor)
             ])
         );
-        self.0.plain(Head::get(path, trace)).await
+        self.0.plain(Head::get("locks", path, trace)).await
     }
 
     /// L7: a key's history.
@@ -154,12 +175,13 @@ impl LockServerApi {
                 query(&[("limit", Some(&limit.to_string())), ("cursor", cursor)])
             ),
         );
-        self.0.plain(Head::get(path, trace)).await
+        self.0.plain(Head::get("history", path, trace).about_key(key)).await
     }
 
     /// L7: a key's changes as they happen, from event `after` where one was seen before.
     pub async fn watch(&self, key: &LockKey, after: Option<u64>, trace: &TraceContext) -> Result<SseReader, CallError> {
-        let head = Head::get(Self::lock_path(key, "/watch"), trace)
+        let head = Head::get("watch", Self::lock_path(key, "/watch"), trace)
+            .about_key(key)
             .optional("Last-Event-ID", after.map(|seq| seq.to_string()).as_deref());
         SseReader::open(self.0.request(&head)).await
     }
@@ -174,7 +196,9 @@ impl LockServerApi {
     ) -> Result<RevokeAnswer, CallError> {
         self.0
             .body(
-                Head::post(Self::lock_path(key, "/revoke"), trace).header(header::OPERATOR, operator),
+                Head::post("revoke", Self::lock_path(key, "/revoke"), trace)
+                    .about_key(key)
+                    .header(header::OPERATOR, operator),
                 Some(body),
             )
             .await
@@ -191,33 +215,45 @@ impl LockServerApi {
             "/v1/sessions{}",
             query(&[("limit", Some(&limit.to_string())), ("cursor", cursor)])
         );
-        self.0.plain(Head::get(path, trace)).await
+        self.0.plain(Head::get("sessions", path, trace)).await
     }
 
     /// L9: one session.
     pub async fn session(&self, session_id: &str, trace: &TraceContext) -> Result<SessionAnswer, CallError> {
         self.0
-            .plain(Head::get(format!("/v1/sessions/{}", path_segment(session_id)), trace))
+            .plain(Head::get(
+                "session",
+                format!("/v1/sessions/{}", path_segment(session_id)),
+                trace,
+            ))
             .await
     }
 
     /// L9: the audit trail after event `after`.
     pub async fn audit(&self, after: u64, limit: u32, trace: &TraceContext) -> Result<Page<AuditRow>, CallError> {
         self.0
-            .plain(Head::get(format!("/v1/audit?after={after}&limit={limit}"), trace))
+            .plain(Head::get(
+                "audit",
+                format!("/v1/audit?after={after}&limit={limit}"),
+                trace,
+            ))
             .await
     }
 
     /// L9: sealed segments after event `after`.
     pub async fn seals(&self, after: u64, limit: u32, trace: &TraceContext) -> Result<Page<SealRow>, CallError> {
         self.0
-            .plain(Head::get(format!("/v1/audit/seals?after={after}&limit={limit}"), trace))
+            .plain(Head::get(
+                "seals",
+                format!("/v1/audit/seals?after={after}&limit={limit}"),
+                trace,
+            ))
             .await
     }
 
     /// L9: the identity of the store's history.
     pub async fn lineage(&self, trace: &TraceContext) -> Result<LineageAnswer, CallError> {
-        self.0.plain(Head::get("/v1/lineage", trace)).await
+        self.0.plain(Head::get("lineage", "/v1/lineage", trace)).await
     }
 
     /// L9: raises the floor or dismisses a doubt.
@@ -229,7 +265,7 @@ impl LockServerApi {
     ) -> Result<LineageAnswer, CallError> {
         self.0
             .body(
-                Head::post("/v1/lineage/floor", trace).header(header::OPERATOR, operator),
+                Head::post("floor", "/v1/lineage/floor", trace).header(header::OPERATOR, operator),
                 Some(body),
             )
             .await

@@ -73,12 +73,16 @@ impl PaymentApi {
 
     /// P1: opens an account.
     pub async fn open_account(&self, body: &OpenAccountBody, trace: &TraceContext) -> Result<AccountAnswer, CallError> {
-        self.0.body(Head::post("/v1/accounts", trace), Some(body)).await
+        self.0
+            .body(Head::post("open_account", "/v1/accounts", trace), Some(body))
+            .await
     }
 
     /// P1: one account.
     pub async fn account(&self, account_id: &str, trace: &TraceContext) -> Result<AccountAnswer, CallError> {
-        self.0.plain(Head::get(Self::account_path(account_id, ""), trace)).await
+        self.0
+            .plain(Head::get("account", Self::account_path(account_id, ""), trace))
+            .await
     }
 
     /// P1: accounts.
@@ -92,7 +96,7 @@ impl PaymentApi {
             "/v1/accounts{}",
             query(&[("limit", Some(&limit.to_string())), ("cursor", cursor)])
         );
-        self.0.plain(Head::get(path, trace)).await
+        self.0.plain(Head::get("accounts", path, trace)).await
     }
 
     /// P1: adds money from outside.
@@ -103,7 +107,7 @@ impl PaymentApi {
         body: &CreditBody,
         trace: &TraceContext,
     ) -> Result<Answer<AccountAnswer>, CallError> {
-        let head = Head::post(Self::account_path(account_id, "/credit"), trace)
+        let head = Head::post("credit", Self::account_path(account_id, "/credit"), trace)
             .header(header::IDEMPOTENCY_KEY, idempotency_key);
         self.0.json(head, Some(body)).await
     }
@@ -117,7 +121,7 @@ impl PaymentApi {
     ) -> Result<Answer<PayoutAnswer>, CallError> {
         self.0
             .json(
-                Head::post("/v1/payouts", trace).header(header::IDEMPOTENCY_KEY, idempotency_key),
+                Head::post("create_payout", "/v1/payouts", trace).header(header::IDEMPOTENCY_KEY, idempotency_key),
                 Some(body),
             )
             .await
@@ -139,13 +143,15 @@ impl PaymentApi {
             ("cursor", cursor),
         ];
         self.0
-            .plain(Head::get(format!("/v1/payouts{}", query(&parts)), trace))
+            .plain(Head::get("payouts", format!("/v1/payouts{}", query(&parts)), trace))
             .await
     }
 
     /// P3: one payout.
     pub async fn payout(&self, payout_id: &str, trace: &TraceContext) -> Result<PayoutAnswer, CallError> {
-        self.0.plain(Head::get(Self::payout_path(payout_id, ""), trace)).await
+        self.0
+            .plain(Head::get("payout", Self::payout_path(payout_id, ""), trace).about_payout(payout_id))
+            .await
     }
 
     /// P3: a payout's history.
@@ -155,7 +161,14 @@ impl PaymentApi {
         trace: &TraceContext,
     ) -> Result<Page<TransitionRow>, CallError> {
         self.0
-            .plain(Head::get(Self::payout_path(payout_id, "/history?limit=1000"), trace))
+            .plain(
+                Head::get(
+                    "payout_history",
+                    Self::payout_path(payout_id, "/history?limit=1000"),
+                    trace,
+                )
+                .about_payout(payout_id),
+            )
             .await
     }
 
@@ -168,7 +181,7 @@ impl PaymentApi {
         body: &ClaimBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        self.fenced(payout_id, "/claim", token, actor, body, trace).await
+        self.fenced("claim", payout_id, token, actor, body, trace).await
     }
 
     /// P5: posts.
@@ -180,7 +193,7 @@ impl PaymentApi {
         body: &PostBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        self.fenced(payout_id, "/post", token, actor, body, trace).await
+        self.fenced("post", payout_id, token, actor, body, trace).await
     }
 
     /// P6: fails.
@@ -192,7 +205,7 @@ impl PaymentApi {
         body: &ReasonBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        self.fenced(payout_id, "/fail", token, actor, body, trace).await
+        self.fenced("fail", payout_id, token, actor, body, trace).await
     }
 
     /// P7: marks ambiguous.
@@ -204,7 +217,7 @@ impl PaymentApi {
         body: &ReasonBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        self.fenced(payout_id, "/ambiguous", token, actor, body, trace).await
+        self.fenced("ambiguous", payout_id, token, actor, body, trace).await
     }
 
     /// P8: resolves, under the reconciler's own grant.
@@ -216,7 +229,7 @@ impl PaymentApi {
         body: &ResolveBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        self.fenced(payout_id, "/resolve", token, actor, body, trace).await
+        self.fenced("resolve", payout_id, token, actor, body, trace).await
     }
 
     /// P8: resolves by hand.
@@ -228,7 +241,8 @@ impl PaymentApi {
         body: &ResolveBody,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        let head = Head::post(Self::payout_path(payout_id, "/resolve"), trace)
+        let head = Head::post("resolve_by_hand", Self::payout_path(payout_id, "/resolve"), trace)
+            .about_payout(payout_id)
             .token(token)
             .header(header::OPERATOR, operator);
         self.0.json(head, Some(body)).await
@@ -236,14 +250,15 @@ impl PaymentApi {
 
     async fn fenced<B: serde::Serialize>(
         &self,
+        verb: &'static str,
         payout_id: &str,
-        verb: &str,
         token: FencingToken,
         actor: Option<&str>,
         body: &B,
         trace: &TraceContext,
     ) -> Result<Answer<PayoutAnswer>, CallError> {
-        let head = Head::post(Self::payout_path(payout_id, verb), trace)
+        let head = Head::post(verb, Self::payout_path(payout_id, &format!("/{verb}")), trace)
+            .about_payout(payout_id)
             .token(token)
             .optional(header::ACTOR, actor);
         self.0.json(head, Some(body)).await
@@ -259,7 +274,9 @@ impl PaymentApi {
     ) -> Result<PayoutAnswer, CallError> {
         self.0
             .body(
-                Head::post(Self::payout_path(payout_id, "/cancel"), trace).header(header::OPERATOR, operator),
+                Head::post("cancel", Self::payout_path(payout_id, "/cancel"), trace)
+                    .about_payout(payout_id)
+                    .header(header::OPERATOR, operator),
                 Some(body),
             )
             .await
@@ -280,7 +297,7 @@ impl PaymentApi {
                 query(&[("limit", Some(&limit.to_string())), ("cursor", cursor)])
             ),
         );
-        self.0.plain(Head::get(path, trace)).await
+        self.0.plain(Head::get("ledger", path, trace)).await
     }
 
     /// P9: the whole ledger as text.
@@ -292,7 +309,7 @@ impl PaymentApi {
 
     /// P9: whether the ledger holds together.
     pub async fn verify(&self, trace: &TraceContext) -> Result<VerifyAnswer, CallError> {
-        self.0.plain(Head::get("/v1/ledger/verify", trace)).await
+        self.0.plain(Head::get("verify", "/v1/ledger/verify", trace)).await
     }
 
     /// P10: raises the account's mark to just below the token.
@@ -303,7 +320,7 @@ impl PaymentApi {
         trace: &TraceContext,
     ) -> Result<FenceAnswer, CallError> {
         self.0
-            .plain(Head::post(Self::account_path(account_id, "/fence"), trace).token(token))
+            .plain(Head::post("fence", Self::account_path(account_id, "/fence"), trace).token(token))
             .await
     }
 }

@@ -42,7 +42,8 @@ impl RailProxyApi {
         timeout: Duration,
         trace: &TraceContext,
     ) -> Result<Answer<SubmitAnswer>, CallError> {
-        let head = Head::post("/v1/rail/submissions", trace)
+        let head = Head::post("submit", "/v1/rail/submissions", trace)
+            .about_payout(&body.payout_id)
             .token(token)
             .header(header::IDEMPOTENCY_KEY, &body.payout_id)
             .optional(header::ACTOR, actor)
@@ -52,7 +53,9 @@ impl RailProxyApi {
 
     /// R2: one submission.
     pub async fn submission(&self, payout_id: &str, trace: &TraceContext) -> Result<SubmissionRow, CallError> {
-        self.0.plain(Head::get(Self::path(payout_id, ""), trace)).await
+        self.0
+            .plain(Head::get("submission", Self::path(payout_id, ""), trace).about_payout(payout_id))
+            .await
     }
 
     /// R2: submissions.
@@ -71,7 +74,11 @@ impl RailProxyApi {
         .map(|(n, v)| (n, v.map(str::to_owned)));
         let parts: Vec<_> = parts.iter().map(|(n, v)| (*n, v.as_deref())).collect();
         self.0
-            .plain(Head::get(format!("/v1/rail/submissions{}", query(&parts)), trace))
+            .plain(Head::get(
+                "submissions",
+                format!("/v1/rail/submissions{}", query(&parts)),
+                trace,
+            ))
             .await
     }
 
@@ -83,7 +90,11 @@ impl RailProxyApi {
         trace: &TraceContext,
     ) -> Result<LookupAnswer, CallError> {
         self.0
-            .plain(Head::post(Self::path(payout_id, "/lookup"), trace).timeout(timeout))
+            .plain(
+                Head::post("lookup", Self::path(payout_id, "/lookup"), trace)
+                    .about_payout(payout_id)
+                    .timeout(timeout),
+            )
             .await
     }
 
@@ -91,6 +102,7 @@ impl RailProxyApi {
     pub async fn high_water(&self, account_id: &str, trace: &TraceContext) -> Result<HighWaterAnswer, CallError> {
         self.0
             .plain(Head::get(
+                "high_water",
                 format!("/v1/rail/high-water/{}", path_segment(account_id)),
                 trace,
             ))
@@ -107,7 +119,9 @@ impl RailProxyApi {
     ) -> Result<SubmissionFenceAnswer, CallError> {
         self.0
             .body(
-                Head::post(Self::path(payout_id, "/fence"), trace).token(token),
+                Head::post("fence_submission", Self::path(payout_id, "/fence"), trace)
+                    .about_payout(payout_id)
+                    .token(token),
                 Some(body),
             )
             .await
@@ -121,12 +135,21 @@ impl RailProxyApi {
         trace: &TraceContext,
     ) -> Result<HighWaterAnswer, CallError> {
         self.0
-            .plain(Head::post(format!("/v1/rail/accounts/{}/fence", path_segment(account_id)), trace).token(token))
+            .plain(
+                Head::post(
+                    "fence_account",
+                    format!("/v1/rail/accounts/{}/fence", path_segment(account_id)),
+                    trace,
+                )
+                .token(token),
+            )
             .await
     }
 
     /// R7: what waits for a human.
     pub async fn exceptions(&self, trace: &TraceContext) -> Result<Page<ExceptionRow>, CallError> {
-        self.0.plain(Head::get("/v1/rail/exceptions?limit=1000", trace)).await
+        self.0
+            .plain(Head::get("exceptions", "/v1/rail/exceptions?limit=1000", trace))
+            .await
     }
 }

@@ -29,6 +29,7 @@ impl RailStubApi {
     pub async fn book(&self, client_reference: &str, trace: &TraceContext) -> Result<RailBook, CallError> {
         self.0
             .plain(Head::get(
+                "book",
                 format!("/submissions?client_reference={}", path_segment(client_reference)),
                 trace,
             ))
@@ -37,18 +38,18 @@ impl RailStubApi {
 
     /// What it counted.
     pub async fn stats(&self, trace: &TraceContext) -> Result<RailStats, CallError> {
-        self.0.plain(Head::get("/stats", trace)).await
+        self.0.plain(Head::get("stats", "/stats", trace)).await
     }
 
     /// The faults it injects now.
     pub async fn faults(&self, trace: &TraceContext) -> Result<FaultPlan, CallError> {
-        self.0.plain(Head::get("/faults", trace)).await
+        self.0.plain(Head::get("faults", "/faults", trace)).await
     }
 
     /// Replaces the faults it injects.
     pub async fn set_faults(&self, plan: &FaultPlan, trace: &TraceContext) -> Result<(), CallError> {
         self.0
-            .raw(Head::new(Method::PUT, "/faults", trace), Some(plan))
+            .raw(Head::new("set_faults", Method::PUT, "/faults", trace), Some(plan))
             .await
             .map(drop)
     }
@@ -56,7 +57,7 @@ impl RailStubApi {
     /// Ends all faults.
     pub async fn clear_faults(&self, trace: &TraceContext) -> Result<(), CallError> {
         self.0
-            .raw::<()>(Head::new(Method::DELETE, "/faults", trace), None)
+            .raw::<()>(Head::new("clear_faults", Method::DELETE, "/faults", trace), None)
             .await
             .map(drop)
     }

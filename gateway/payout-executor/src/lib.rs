@@ -66,6 +66,7 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
         usize::try_from(settings.integer("debug.trace-capacity")).unwrap_or(usize::MAX),
         RestartPolicy::default(),
     );
+    kit.name_instance(config.lock_options.owner.as_str());
     let metrics = ExecutorMetrics::new(&registry)?;
     let lock_metrics = LockMetrics::new(&registry)?;
     let history = match &config.history_file {
@@ -73,22 +74,23 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
             .map_err(|error| RunError::History(path.clone(), error))?,
         None => History::off(),
     };
-    let connect = over_http(&config.lock_servers)?;
+    let connect = over_http(&config.lock_servers, &kit)?;
     let mut lock_options = config.lock_options.clone();
     lock_options.lease_watch = history.lease_watch();
     let locks = LockClient::start(lock_options, &kit, &lock_metrics, placement, connect).await?;
 
     let actor = config.lock_options.owner.as_str();
     // One pool per server, so that a rail that keeps silent takes no connection from the payment resource.
-    let caller = |url: &str| {
+    let caller = |url: &str, peer: &str| {
         Caller::new(
             http_client::client(&http_client::ClientOptions::default()),
             url,
             config.call_timeout,
         )
+        .traced(&kit, peer)
     };
-    let payments = HttpPayments::new(PaymentApi::new(caller(&config.payments)), actor);
-    let rail = HttpRail::new(RailProxyApi::new(caller(&config.rail_proxy)), actor);
+    let payments = HttpPayments::new(PaymentApi::new(caller(&config.payments, "payment-resource")), actor);
+    let rail = HttpRail::new(RailProxyApi::new(caller(&config.rail_proxy, "rail-proxy")), actor);
     let executor = Executor::start(
         &config.executor,
         &kit,

@@ -8,6 +8,9 @@
 mod live;
 mod load;
 mod server;
+mod trace_cost;
+
+pub use trace_cost::{Round, TraceCost};
 
 use crate::stack::RunError;
 use crate::stack::processes::Lab;
@@ -38,7 +41,14 @@ pub struct BenchPlan {
     pub warm_up: Duration,
     /// Many live keys instead of the loads above.
     pub live: Option<LivePlan>,
+    /// What the trace costs, in this many rounds, instead of the loads above.
+    pub trace_cost: Option<usize>,
+    /// Settings of the child.
+    pub settings: BTreeMap<String, String>,
 }
+
+/// The capacity of a trace that is measured: the default of `debug.trace-capacity`.
+const TRACE_CAPACITY: &str = "4096";
 
 /// Many live keys and sessions at once.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +82,9 @@ pub struct BenchReport {
     /// Many live keys.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_keys: Option<LiveKeys>,
+    /// What the trace costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_cost: Option<TraceCost>,
 }
 
 /// Latencies in microseconds.
@@ -181,16 +194,23 @@ impl Latency {
 /// # Errors
 /// When there is no server to be measured.
 pub async fn run(lab: &Lab, plan: &BenchPlan, say: &dyn Fn(&str)) -> Result<BenchReport, RunError> {
-    let server = server::Server::start(lab, plan).await?;
-    let mut report = BenchReport {
-        store: server.store(),
+    let new = |store: String| BenchReport {
+        store,
         cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         for_ms: u64::try_from(plan.for_.as_millis()).unwrap_or(u64::MAX),
         open_loop: None,
         closed_loop: Vec::new(),
         group_commit_gain: None,
         live_keys: None,
+        trace_cost: None,
     };
+    if let Some(rounds) = plan.trace_cost {
+        let mut report = new(plan.store.clone().unwrap_or_else(|| "sqlite".to_owned()));
+        report.trace_cost = Some(trace_cost::run(lab, plan, rounds, say).await?);
+        return Ok(report);
+    }
+    let server = server::Server::start(lab, plan).await?;
+    let mut report = new(server.store());
     if let Some(live) = plan.live {
         report.live_keys = Some(live::run(&server, lab.host(), live, plan.for_, say).await?);
     } else {
@@ -266,6 +286,9 @@ impl BenchReport {
         if let Some(gain) = self.group_commit_gain {
             let _ = writeln!(text, "\nmost clients against one: {gain:.1} x");
         }
+        if let Some(cost) = &self.trace_cost {
+            cost.text(&mut text);
+        }
         if let Some(live) = &self.live_keys {
             let _ = writeln!(
                 text,
@@ -295,7 +318,8 @@ impl BenchReport {
             .live_keys
             .as_ref()
             .is_none_or(|run| run.errors.is_empty() && run.held_at_end == run.keys);
-        open && closed && live
+        let cost = self.trace_cost.as_ref().is_none_or(|run| run.errors == 0);
+        open && closed && live && cost
     }
 }
 

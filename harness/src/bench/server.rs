@@ -39,7 +39,7 @@ impl Server {
             payment_fencing: true,
             rail_fencing: true,
             wired: None,
-            settings: BTreeMap::new(),
+            settings: plan.settings.clone(),
         };
         let child = lab.lock_server(&plan.dir, spec).await?;
         Ok(Self {

@@ -26,6 +26,7 @@ use crate::servers::Backends;
 use crate::stack::containers::ContainerStack;
 use crate::stack::processes::Lab;
 use crate::stack::{Hurt, NodeState, RunError, Stack, StackSpec, await_node, eventually};
+use crate::traces;
 use host_kit::{Host, Random};
 use http_client::CallError;
 use http_contract::lock::{AcquireBody, OpenSessionRequest};
@@ -397,6 +398,8 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// When the evidence cannot be had.
     pub async fn finish(self, id: &str, title: &str) -> Result<(ScenarioReport, Evidence), RunError> {
+        // A ring goes with its process.
+        traces::collect(self.stack, "before-the-end").await;
         // What is collected must be at rest, and a rail that was told to lie about lookups must show its book.
         self.end_workers().await?;
         self.apis
@@ -426,6 +429,7 @@ impl<'a> Cx<'a> {
             ..ScenarioReport::new(id, title, self.seed)
         };
         keep(self.stack.dir(), "report.json", &report)?;
+        traces::collect(self.stack, "at-the-end").await;
         Ok((report, evidence))
     }
 
@@ -638,7 +642,11 @@ impl Setup {
         };
         let cx = Cx::new(stack.as_ref(), self.seed, began, named)?;
         cx.burn_a_token().await?;
-        scenario(cx).await
+        let ran = scenario(cx).await;
+        if ran.is_err() {
+            traces::collect(stack.as_ref(), "when-it-failed").await;
+        }
+        ran
         // The stack is killed here, not drained: whatever a verdict needed was collected over HTTP.
     }
 }

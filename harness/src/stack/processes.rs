@@ -14,6 +14,7 @@ use super::{
 };
 use crate::model::NodeEvent;
 use crate::servers::backends::StoreAt;
+use crate::traces::DUMPS;
 use crate::wire::Wires;
 use crate::wire::wires::{LOCKDB, PAYDB};
 use actor_kit::TraceContext;
@@ -437,6 +438,15 @@ impl ProcessStack {
         // What the user's shell has set for another dlock must not change this one.
         for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("DLOCK_")) {
             command.env_remove(variable);
+        }
+        // What a process saw stays with the run, though it panics or is asked to end.
+        let dumps = self.dir.join(DUMPS).display().to_string();
+        for (setting, value) in [
+            ("debug.dump-dir", dumps.as_str()),
+            ("debug.dump-files", "200"),
+            ("debug.dump-on-exit", "true"),
+        ] {
+            command.env(variable(setting), value);
         }
         for (setting, value) in &start.settings {
             command.env(variable(setting), value);

@@ -14,6 +14,10 @@ pub trait ClockSource: Send + Sync {
     fn boot(&self) -> Duration;
     /// Milliseconds since 1970 by the wall clock. May jump. Never decides an expiry.
     fn wall_ms(&self) -> i64;
+    /// The same in microseconds, where the source is that fine.
+    fn wall_us(&self) -> i64 {
+        self.wall_ms().saturating_mul(1_000)
+    }
 }
 
 /// The one clock of a process. Cheap to clone.
@@ -67,6 +71,12 @@ impl Clock {
         self.0.wall_ms()
     }
 
+    /// Wall time in microseconds since 1970, for lining up what several processes recorded.
+    #[must_use]
+    pub fn wall_us(&self) -> i64 {
+        self.0.wall_us()
+    }
+
     /// Waits for `duration` of tokio's time.
     pub async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
@@ -92,9 +102,13 @@ impl ClockSource for System {
     }
 
     fn wall_ms(&self) -> i64 {
+        self.wall_us() / 1_000
+    }
+
+    fn wall_us(&self) -> i64 {
         SystemTime::now()
             .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+            .map_or(0, |d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX))
     }
 }
 

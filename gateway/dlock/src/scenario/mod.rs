@@ -4,7 +4,7 @@
 
 mod random;
 
-use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, interrupted, lab, write_json};
+use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, interrupted, keep_traces, lab, write_json};
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::chaos::catalogue;
@@ -141,7 +141,6 @@ async fn go(args: Args) -> crate::Outcome {
         ),
         What::Case(case) => Runs::Case(case),
     };
-    let failed = |error: RunError| Failure::new(CANNOT_RUN, error.to_string());
     args.report.check()?;
     let mut options = args.stores.replay();
     if args.stack == StackArg::Containers {
@@ -167,11 +166,23 @@ async fn go(args: Args) -> crate::Outcome {
     let replay = |name: &str| format!("dlock scenario {name} --seed {}{options}", lab.setup.seed);
     let ran = runs.go(&lab, &args.random, &replay).await;
     lab.progress.finish();
-    let Ran { ok, text, json, run } = ran.map_err(failed)?;
+    let Ran { ok, text, json, run } = match ran {
+        Ok(ran) => ran,
+        Err(error) => {
+            lab.setup.backends.clean_up().await;
+            keep_traces(&[], &lab.workdir, true)?;
+            let kept = lab
+                .workdir
+                .end(true)
+                .map(|path| format!("; its files are in {}", path.display()));
+            return Err(Failure::new(CANNOT_RUN, format!("{error}{}", kept.unwrap_or_default())));
+        }
+    };
     lab.setup.backends.clean_up().await;
     write_json(&lab.workdir.path().join("scenario.json"), &json)?;
     let stays = !ok || matches!(lab.workdir, Workdir::Kept(_));
     args.report.write(run, stays.then(|| lab.workdir.path()))?;
+    keep_traces(args.report.dirs(), &lab.workdir, stays)?;
     match args.output.output {
         Format::Json => println!("{json:#}"),
         Format::Table => println!("{text}"),

@@ -147,13 +147,17 @@ impl FromRequest for Trace {
     }
 }
 
-/// The trace of a request's head.
-pub(crate) fn trace_of(headers: &HeaderMap, random: &host_kit::Random) -> TraceContext {
+/// The caller's place in its trace, where the request says one.
+pub(crate) fn caller_of(headers: &HeaderMap) -> Option<TraceContext> {
     match single(headers, header::TRACEPARENT) {
-        Ok(Some(value)) => TraceContext::from_traceparent(value).map(|caller| caller.child(random)),
+        Ok(Some(value)) => TraceContext::from_traceparent(value),
         _ => None,
     }
-    .unwrap_or_else(|| TraceContext::root(random))
+}
+
+/// The token that the request carries, where it is one at all: for the trace, which refuses nothing.
+pub(crate) fn token_of(headers: &HeaderMap) -> Option<u64> {
+    single(headers, header::FENCING_TOKEN).ok()??.parse().ok()
 }
 
 /// The caller's request id, where it is 1–128 visible ASCII characters.

@@ -3,19 +3,27 @@
 mod decode;
 mod headers;
 mod json;
+mod noted;
 mod path;
 mod query;
 mod strict;
 
 pub use headers::{ActorName, IdempotencyKey, OperatorName, Token, Trace};
 pub use json::{Json, JsonOrDefault};
+pub use noted::Noted;
 pub use path::{Id, Key, path_value};
 pub use query::Query;
 
-pub(crate) use headers::{request_id, trace_of};
+pub(crate) use headers::{caller_of, request_id, token_of};
 pub(crate) use json::BodyRead;
+pub(crate) use path::raw_value_at;
 
 use crate::ApiError;
+
+/// A percent-encoded part of a path as text; none where it is not well formed.
+pub(crate) fn decoded(raw: &str) -> Option<String> {
+    decode::percent_decode(raw, false).ok()
+}
 
 /// The field that a deserialisation error is about, and why it was refused.
 fn refusal(path: &serde_path_to_error::Path, message: &str) -> ApiError {

@@ -20,8 +20,13 @@ fn raw_value<'r>(request: &'r HttpRequest, name: &str) -> Option<&'r str> {
         .get::<Matched>()
         .map(|matched| matched.0.template.clone());
     let pattern = matched.or_else(|| request.match_pattern())?;
-    let place = pattern.split('/').position(|part| placeholder(part) == Some(name))?;
-    request.uri().path().split('/').nth(place)
+    raw_value_at(&pattern, request.uri().path(), name)
+}
+
+/// The still encoded text that stands in `path` where `template` has `{name}`.
+pub(crate) fn raw_value_at<'p>(template: &str, path: &'p str, name: &str) -> Option<&'p str> {
+    let place = template.split('/').position(|part| placeholder(part) == Some(name))?;
+    path.split('/').nth(place)
 }
 
 /// The name in `{name}` or `{name:expression}`.

@@ -6,7 +6,7 @@ use crate::{ApiError, error_pages};
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
-use actor_kit::{TraceQuery, TraceRecord};
+use actor_kit::TraceQuery;
 use futures_util::future::join_all;
 use http_contract::Code;
 use prometheus::TextEncoder;
@@ -168,9 +168,17 @@ async fn error_page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
 
 async fn actors(shared: Data<Shared>) -> HttpResponse {
     let actors = shared.kit.actors().await;
+    let process = shared.kit.trace().process();
     HttpResponse::Ok()
         .insert_header((CACHE_CONTROL, "no-store"))
-        .json(json!({"component": shared.component, "actors": actors}))
+        .json(json!({
+            "component": shared.component,
+            "instance": process.instance(),
+            "pid": process.pid(),
+            "boot_id": process.boot_id(),
+            "at_ms": shared.host.clock.wall_ms(),
+            "actors": actors,
+        }))
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -189,6 +197,9 @@ struct TraceParams {
     limit: Option<usize>,
     #[serde(default)]
     format: TraceFormat,
+    /// For JSONL: begin with a line about the process.
+    #[serde(default)]
+    header: bool,
 }
 
 async fn trace(shared: Data<Shared>, Query(params): Query<TraceParams>) -> HttpResponse {
@@ -199,34 +210,18 @@ async fn trace(shared: Data<Shared>, Query(params): Query<TraceParams>) -> HttpR
     };
     let mut response = HttpResponse::Ok();
     response.insert_header((CACHE_CONTROL, "no-store"));
+    let ring = shared.kit.trace();
     match params.format {
         TraceFormat::Jsonl => response
             .insert_header((CONTENT_TYPE, "application/x-ndjson"))
-            .body(shared.kit.trace().to_jsonl(&query)),
-        TraceFormat::Perfetto => response.json(trace_events(shared.component, &shared.kit.trace().read(&query))),
+            .body(ring.to_jsonl(&query, params.header)),
+        TraceFormat::Perfetto => {
+            let dump = trace_kit::Dump::parse(&ring.to_jsonl(&query, true)).expect("what the ring writes is a dump");
+            response
+                .insert_header((CONTENT_TYPE, "application/json"))
+                .body(trace_kit::draw(&dump).json)
+        }
     }
-}
-
-/// Records in the trace event format that Perfetto and browsers draw: a track per actor, a slice per message.
-fn trace_events(component: &str, records: &[TraceRecord]) -> Value {
-    let mut tracks: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut events = vec![json!({"ph": "M", "name": "process_name", "pid": 1, "args": {"name": component}})];
-    for record in records {
-        let next = tracks.len() + 1;
-        let track = *tracks.entry(&record.actor).or_insert(next);
-        events.push(json!({
-            "ph": "X", "pid": 1, "tid": track, "cat": record.kind, "name": record.message,
-            "ts": record.at.as_secs_f64() * 1e6, "dur": record.handled.as_secs_f64() * 1e6,
-            "args": {
-                "seq": record.seq, "outcome": record.outcome, "trace_id": record.trace.trace_id_hex(),
-                "queued_us": record.queued.as_secs_f64() * 1e6, "token": record.token,
-            },
-        }));
-    }
-    for (actor, track) in &tracks {
-        events.push(json!({"ph": "M", "name": "thread_name", "pid": 1, "tid": track, "args": {"name": actor}}));
-    }
-    json!({"traceEvents": events, "displayTimeUnit": "ns"})
 }
 
 /// The longest pause that can be asked for.

@@ -4,8 +4,9 @@
 //! dropped at its next await and answered 503, which promises nothing about what was done.
 
 use super::Shared;
+use super::record::Recording;
 use crate::ApiError;
-use crate::extract::{BodyRead, request_id, trace_of};
+use crate::extract::{BodyRead, caller_of, request_id};
 use crate::openapi::Route;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -14,13 +15,14 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage, ResponseError};
-use actor_kit::TraceContext;
-use futures_util::FutureExt;
+use actor_kit::{TraceContext, guarded};
 use http_contract::Code;
 use http_contract::problem::PROBLEM_JSON;
-use std::panic::AssertUnwindSafe;
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 use tracing::Instrument;
 
@@ -37,6 +39,7 @@ struct Seen {
     request_id: String,
     trace: TraceContext,
     begun: Duration,
+    panicked: Cell<bool>,
 }
 
 pub(super) async fn frame(
@@ -47,14 +50,31 @@ pub(super) async fn frame(
         .app_data::<Data<Shared>>()
         .expect("every application of a gateway has its state")
         .clone();
+    let caller = caller_of(request.headers());
     let seen = Seen {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         route: shared.routes.find(request.uri().path()).cloned(),
         request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
-        trace: trace_of(request.headers(), &shared.host.random),
+        trace: caller.as_ref().map_or_else(
+            || TraceContext::root(&shared.host.random),
+            |caller| shared.kit.span_below(caller),
+        ),
         begun: shared.host.clock.mono(),
+        panicked: Cell::new(false),
     };
+    let recording = Recording::begin(
+        &shared,
+        &request,
+        seen.route.as_ref(),
+        seen.trace,
+        caller.as_ref(),
+        seen.begun,
+    );
+    let recording = recording.map(|(recording, noted)| {
+        request.extensions_mut().insert(noted);
+        recording
+    });
     request.extensions_mut().insert(seen.trace);
     if let Some(route) = &seen.route {
         request.extensions_mut().insert(Matched(Arc::clone(route)));
@@ -64,6 +84,16 @@ pub(super) async fn frame(
         let in_flight = shared.metrics.begin();
         let outcome = answer(&shared, &seen, request, next).await;
         drop(in_flight);
+        if let Some(recording) = recording {
+            let (status, code) = match &outcome {
+                Ok((response, code)) => (response.status(), *code),
+                Err(refusal) => (refusal.status_code(), Some(refusal.code())),
+            };
+            recording.end(status, code, seen.panicked.get());
+        }
+        if seen.panicked.get() {
+            shared.after_panic(&seen.path);
+        }
         match outcome {
             Ok((response, code)) => {
                 log(&shared, &seen, response.status(), code);
@@ -97,14 +127,21 @@ async fn answer(
     }
     let body_read = BodyArrived::watch(&request);
     let timeout = shared.timeout(seen);
-    let handled = AssertUnwindSafe(next.call(request)).catch_unwind();
+    let mut call = std::pin::pin!(next.call(request));
+    let handled = poll_fn(|cx| match guarded(|| call.as_mut().poll(cx)) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panic)),
+    });
     let refusal = match tokio::time::timeout(timeout, handled).await {
         Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
         Ok(Ok(Err(error))) => refusal_of(&error, seen),
-        Ok(Err(_panic)) => ApiError::new(
-            Code::Internal,
-            "the handler failed; nothing is promised about what was done",
-        ),
+        Ok(Err(_panic)) => {
+            seen.panicked.set(true);
+            ApiError::new(
+                Code::Internal,
+                "the handler failed; nothing is promised about what was done",
+            )
+        }
         Err(_elapsed) if body_read.missing() => ApiError::invalid("body", "did not arrive in time"),
         Err(_elapsed) => ApiError::new(
             Code::BackendUnavailable,

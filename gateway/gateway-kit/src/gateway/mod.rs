@@ -1,10 +1,13 @@
 //! A gateway: the HTTP side of one component.
 
+mod black_box;
 mod builtin;
 mod frame;
+mod record;
 
 pub(crate) use frame::Matched;
 
+use self::black_box::BlackBox;
 use crate::metrics::HttpMetrics;
 use crate::openapi::Routes;
 use crate::{ApiError, Settings};
@@ -76,6 +79,18 @@ pub(crate) struct Shared {
     pub(crate) metrics: HttpMetrics,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
+    /// The path under which requests stand in the trace.
+    pub(crate) requests: Arc<str>,
+    black_box: Option<Arc<BlackBox>>,
+}
+
+impl Shared {
+    /// A handler has panicked, which is in the trace by now.
+    fn after_panic(&self, path: &str) {
+        if let Some(black_box) = &self.black_box {
+            black_box.panicked(path);
+        }
+    }
 }
 
 /// The HTTP side of one component: its routes inside a frame of request ids, traces, time-outs, problems, metrics and
@@ -92,6 +107,8 @@ pub struct Gateway {
     route_timeouts: Vec<(String, Duration)>,
     on_drain: Vec<DrainHook>,
     drain: Drain,
+    /// Installed when it serves a socket: tests and simulations write no files by themselves.
+    black_box: Option<Arc<BlackBox>>,
 }
 
 impl fmt::Debug for Gateway {
@@ -118,6 +135,7 @@ impl Gateway {
             route_timeouts: Vec::new(),
             on_drain: Vec::new(),
             drain: Drain::new(),
+            black_box: None,
         }
     }
 
@@ -198,6 +216,8 @@ impl Gateway {
             metrics: HttpMetrics::register(&self.registry, self.component),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
+            requests: format!("{}/requests", self.component).into(),
+            black_box: self.black_box.clone(),
         })
     }
 
@@ -231,7 +251,7 @@ impl Gateway {
     /// # Errors
     /// As [`Gateway::serve`].
     pub async fn serve_and_tell<F>(
-        self,
+        mut self,
         listen: &str,
         configure: F,
         listening: impl FnOnce(SocketAddr),
@@ -239,7 +259,13 @@ impl Gateway {
     where
         F: Fn(&mut ServiceConfig) + Clone + Send + 'static,
     {
+        self.black_box = BlackBox::install(&self.settings, &self.kit, &self.host);
+        let quits = black_box::on_quit(self.black_box.clone());
         let settings = &self.settings;
+        let black_box = self
+            .black_box
+            .clone()
+            .filter(|_| settings.boolean("debug.dump-on-exit"));
         let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let drain_timeout = settings.duration("http.drain-timeout");
         let apps = self.apps(configure);
@@ -312,6 +338,10 @@ impl Gateway {
                 served
             }
         };
+        quits.abort();
+        if let Some(black_box) = black_box {
+            black_box.write_and_tell("exit", "debug.dump-on-exit");
+        }
         tracing::info!(event = "stopped");
         served
     }

@@ -595,13 +595,31 @@ pub const SETTINGS: &[Setting] = &[
     },
     setting(
         "debug.trace-capacity",
-        Integer {
-            min: 16,
-            max: 1_000_000,
-        },
+        Integer { min: 0, max: 1_000_000 },
         Some("4096"),
         ALL,
-        "The most records in the trace ring.",
+        "The most records in the trace ring, about 250 bytes each; 0 switches the trace off.",
+    ),
+    setting(
+        "debug.dump-dir",
+        Text { chars_max: 4_096 },
+        None,
+        ALL,
+        "Where the trace is written by itself on SIGQUIT and when something panics. Unset: `dlock-dumps` in the directory for temporary files.",
+    ),
+    setting(
+        "debug.dump-files",
+        Integer { min: 0, max: 1_000 },
+        Some("16"),
+        ALL,
+        "The most files that stay there for each component, the newest ones; 0 writes none.",
+    ),
+    setting(
+        "debug.dump-on-exit",
+        Boolean,
+        Some("false"),
+        ALL,
+        "Writes the trace there at an orderly end too.",
     ),
     in_lab(setting(
         "debug.control",

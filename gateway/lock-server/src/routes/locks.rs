@@ -5,7 +5,7 @@ use crate::bounds::{configured, cursor, cursor_of, limit, metadata, reason, requ
 use crate::render;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use gateway_kit::{ApiError, Json, Key, OperatorName, Peer, Query, Token, Trace};
+use gateway_kit::{ApiError, Json, Key, Noted, OperatorName, Peer, Query, Token, Trace};
 use http_contract::lock::{AcquireBody, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody};
 use http_contract::{Code, Page, Problem};
 use lock_api::{
@@ -34,6 +34,7 @@ pub(crate) async fn acquire(
     server: Data<LockServer>,
     request: HttpRequest,
     trace: Trace,
+    noted: Noted,
     Key(key): Key,
     Json(body): Json<AcquireBody>,
 ) -> Result<HttpResponse, ApiError> {
@@ -82,6 +83,7 @@ pub(crate) async fn acquire(
             }
             let waited = granted.waited();
             let grant = granted.claim();
+            noted.token(grant.token.get());
             tracing::debug!(event = "granted", key = %grant.key, token = %grant.token, session_id = %grant.session_id);
             Ok(HttpResponse::Ok().json(render::grant(&grant, waited)))
         }

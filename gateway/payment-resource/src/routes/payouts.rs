@@ -4,7 +4,7 @@ use super::PaymentResource;
 use crate::{bounds, render};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use gateway_kit::{ActorName, ApiError, Id, IdempotencyKey, Json, Query};
+use gateway_kit::{ActorName, ApiError, Id, IdempotencyKey, Json, Noted, Query};
 use http_contract::payment::{CreatePayoutBody, PayoutAnswer, PayoutState, TransitionRow};
 use http_contract::{Page, Problem};
 use payment_store::{Creditor, NewPayout, PayoutQuery};
@@ -30,9 +30,13 @@ pub(crate) async fn create_payout(
     server: Data<PaymentResource>,
     key: IdempotencyKey,
     ActorName(actor): ActorName,
+    noted: Noted,
     Json(body): Json<CreatePayoutBody>,
 ) -> Result<HttpResponse, ApiError> {
     bounds::create_payout(&body)?;
+    if let Some(payout_id) = &body.payout_id {
+        noted.payout(payout_id);
+    }
     let new = NewPayout {
         idempotency_key: bounds::key(key),
         chosen_id: body.payout_id,

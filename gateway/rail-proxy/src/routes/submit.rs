@@ -6,7 +6,7 @@ use actix_web::HttpResponse;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actor_kit::AskError;
-use gateway_kit::{ActorName, ApiError, IdempotencyKey, Json, Token, Trace};
+use gateway_kit::{ActorName, ApiError, IdempotencyKey, Json, Noted, Token, Trace};
 use http_contract::rail::{SubmitAnswer, SubmitBody};
 use http_contract::{Code, Problem, header};
 use rail_core::{Submit, Submitted};
@@ -48,9 +48,11 @@ pub(crate) async fn submit(
     key: IdempotencyKey,
     actor: ActorName,
     trace: Trace,
+    noted: Noted,
     body: Json<SubmitBody>,
 ) -> Result<HttpResponse, ApiError> {
     let Json(body) = body;
+    noted.payout(&body.payout_id);
     validate::submit(&body)?;
     let request = SubmitRequest {
         submission_id: state.host.ids.prefixed("submission"),
