@@ -115,3 +115,50 @@ fn against_the_trail(evidence: &Evidence, verdict: &mut Verdict) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::history::Outcome;
+    use crate::invariant::{Invariant, sample};
+    use crate::model::Evidence;
+
+    /// The first grant of the key has no recorded end, and the answer to its release was lost.
+    fn without_an_end() -> (Evidence, usize) {
+        let mut evidence = sample::good();
+        let first = evidence
+            .lock_events
+            .iter()
+            .position(|event| event.kind == "GRANTED" && event.lock_key.as_deref() == Some("payout:A1"))
+            .unwrap();
+        let token = evidence.lock_events[first].token;
+        evidence
+            .lock_events
+            .retain(|event| event.kind == "GRANTED" || event.token != token);
+        for call in evidence.calls.iter_mut().filter(|call| call.token == token) {
+            if call.verb == "release" {
+                call.outcome = Outcome::Unknown;
+            }
+        }
+        let first = evidence
+            .lock_events
+            .iter()
+            .position(|event| event.kind == "GRANTED" && event.token == token)
+            .unwrap();
+        (evidence, first)
+    }
+
+    #[test]
+    fn a_grant_whose_end_nobody_recorded_is_not_followed_by_another() {
+        let (evidence, _) = without_an_end();
+        assert!(Invariant::LockHistory.check(&evidence).broken());
+    }
+
+    #[test]
+    fn a_grant_that_a_restore_took_back_has_ended() {
+        let (mut evidence, first) = without_an_end();
+        let forgotten = evidence.lock_events.remove(first);
+        evidence.lost_events.push(forgotten);
+        let verdict = Invariant::LockHistory.check(&evidence);
+        assert!(!verdict.broken(), "{:?}", verdict.violations);
+    }
+}

@@ -86,9 +86,16 @@ pub fn histories(evidence: &Evidence) -> Vec<KeyHistory> {
         }
     }
     let sessions = sessions_ended(evidence);
+    let taken_back = evidence.taken_back();
     by_key
         .into_iter()
-        .map(|(key, calls)| one(key, &calls, &trail.remove(key).unwrap_or_default(), &sessions))
+        .map(|(key, calls)| {
+            let mut ends = ends(trail.remove(key).unwrap_or_default(), &sessions);
+            for (token, end) in &mut ends {
+                end.taken_back = taken_back.contains(&(key, *token));
+            }
+            one(key, &calls, &ends)
+        })
         .collect()
 }
 
@@ -114,9 +121,11 @@ struct Ended {
     revoked: bool,
     /// Its session was closed, which gives back whatever it holds; by its client or by an operator.
     closed: bool,
+    /// A restore of the store took it back, and recorded nothing.
+    taken_back: bool,
 }
 
-fn ends<'a>(trail: &[&'a LockEvent], sessions: &BTreeMap<&str, &str>) -> BTreeMap<u64, Ended> {
+fn ends<'a>(trail: Vec<&'a LockEvent>, sessions: &BTreeMap<&str, &str>) -> BTreeMap<u64, Ended> {
     let mut ends: BTreeMap<u64, Ended> = BTreeMap::new();
     let mut last: Option<(u64, Option<&'a str>)> = None;
     for event in trail {
@@ -147,11 +156,10 @@ fn ends<'a>(trail: &[&'a LockEvent], sessions: &BTreeMap<&str, &str>) -> BTreeMa
     ends
 }
 
-fn one(key: &str, calls: &[&Call], trail: &[&LockEvent], sessions: &BTreeMap<&str, &str>) -> KeyHistory {
-    let ends = ends(trail, sessions);
+fn one(key: &str, calls: &[&Call], ends: &BTreeMap<u64, Ended>) -> KeyHistory {
     let mut history = KeyHistory {
         key: key.to_owned(),
-        grants: grants(calls, &ends),
+        grants: grants(calls, ends),
         releases: Vec::new(),
         kept: Vec::new(),
     };
@@ -178,7 +186,7 @@ fn one(key: &str, calls: &[&Call], trail: &[&LockEvent], sessions: &BTreeMap<&st
         }
     }
     for grant in &mut history.grants {
-        grant.ends_from_us = ends_from(grant, calls, trail.is_empty(), ends.get(&grant.token).copied());
+        grant.ends_from_us = ends_from(grant, calls, ends.is_empty(), ends.get(&grant.token).copied());
     }
     history
 }
@@ -261,7 +269,7 @@ fn ends_from(grant: &Grant, calls: &[&Call], no_trail: bool, ended: Option<Ended
             from.push(promised.unwrap_or(grant.asked_us));
         }
         // Another's doing, of which the holder may learn, and give up, long after.
-        if ended.revoked || (ended.closed && !acknowledged) {
+        if ended.revoked || ended.taken_back || (ended.closed && !acknowledged) {
             from.push(grant.asked_us);
         } else if ended.taken && !acknowledged {
             from.push(given_up.unwrap_or(grant.asked_us));
