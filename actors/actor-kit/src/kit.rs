@@ -3,13 +3,13 @@
 use crate::behaviour::Behaviour;
 use crate::handle::Handle;
 use crate::hosted::{Control, Hosted};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OfKind};
 use crate::restart::RestartPolicy;
 use crate::trace::TraceRing;
 use actix::{Actor, AsyncContext, Recipient};
 use futures_util::future::join_all;
 use host_kit::{Clock, Host};
-use prometheus::{IntGauge, Registry};
+use prometheus::Registry;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,7 +51,7 @@ pub(crate) struct Shared {
     pub(crate) capacity: usize,
     pub(crate) started: Duration,
     depth: AtomicUsize,
-    depth_gauge: IntGauge,
+    pub(crate) metrics: OfKind,
     pub(crate) restarts: AtomicU64,
     /// Set before the mailbox closes: from here on messages are refused, not handled.
     pub(crate) stopped: AtomicBool,
@@ -89,15 +89,16 @@ impl Shared {
     pub(crate) fn enter(&self, bounded: bool) -> bool {
         if self.depth.fetch_add(1, Ordering::AcqRel) >= self.capacity && bounded {
             self.depth.fetch_sub(1, Ordering::AcqRel);
+            self.metrics.full.inc();
             return false;
         }
-        self.depth_gauge.inc();
+        self.metrics.depth.inc();
         true
     }
 
     pub(crate) fn leave(&self) {
         self.depth.fetch_sub(1, Ordering::AcqRel);
-        self.depth_gauge.dec();
+        self.metrics.depth.dec();
     }
 
     pub(crate) fn depth(&self) -> usize {
@@ -286,7 +287,7 @@ impl Kit {
             capacity: B::MAILBOX_CAPACITY,
             started: self.clock().mono(),
             depth: AtomicUsize::new(0),
-            depth_gauge: self.0.metrics.depth.with_label_values(&[B::KIND]),
+            metrics: self.0.metrics.of_kind(B::KIND, B::MAILBOX_CAPACITY),
             restarts: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             pauses: AtomicU64::new(0),
@@ -306,6 +307,7 @@ impl Kit {
             control: addr.clone().recipient(),
         };
         actors.insert(path.clone(), entry.clone());
+        entry.shared.metrics.alive.inc();
         drop(actors);
         if let Some(parent) = parent {
             lock(&parent.children).insert(path, entry);
@@ -329,6 +331,9 @@ impl Kit {
             }
         };
         let entry = remove(&self.0.actors);
+        if entry.is_some() {
+            shared.metrics.alive.dec();
+        }
         drop(entry);
         if let Some(parent) = shared.parent.as_ref().and_then(Weak::upgrade) {
             drop(remove(&parent.children));
