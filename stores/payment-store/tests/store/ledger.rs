@@ -98,6 +98,7 @@ async fn a_payout_without_funds_is_no_backlog_until_they_come() {
         Some(held.created_at_ms),
         "it is the one in hand"
     );
+    b.rail.says("H", Some("TIMEOUT"), None).await;
     done(b.ambiguous("H", 5).await);
     assert_eq!(
         tally().await.oldest_open_ms,
