@@ -28,7 +28,10 @@ fn send(addr: &str, method: &str, path: &str, headers: &[(&str, &str)], body: Op
     for (name, value) in headers {
         request += &format!("{name}: {value}\r\n");
     }
-    request += &format!("content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    request += &format!(
+        "content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let mut stream = TcpStream::connect(addr).unwrap();
     stream.set_read_timeout(Some(common::LONG)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -96,7 +99,15 @@ impl System {
         let lock = Process::start(&["lock-server", "--listen", any, "--store", &at("lock.db")]);
         let stub = Process::start(&["rail-stub", "--listen", any]);
         let payments = Process::start(&["payment-resource", "--listen", any, "--store", &at("pay")]);
-        let proxy = Process::start(&["rail-proxy", "--listen", any, "--store", &at("pay"), "--rail", &stub.url()]);
+        let proxy = Process::start(&[
+            "rail-proxy",
+            "--listen",
+            any,
+            "--store",
+            &at("pay"),
+            "--rail",
+            &stub.url(),
+        ]);
         let executor = Process::start(&[
             "payout-executor",
             "--listen",
@@ -138,7 +149,16 @@ impl System {
 
     /// Paths, methods and headers that nobody serves.
     fn odd_requests(addr: &str, name: &str) {
-        let get = |path: &str| send(addr, "GET", path, &[("X-Request-Id", name), ("traceparent", name)], None).0;
+        let get = |path: &str| {
+            send(
+                addr,
+                "GET",
+                path,
+                &[("X-Request-Id", name), ("traceparent", name)],
+                None,
+            )
+            .0
+        };
         assert_eq!(get(&format!("/{name}/{name}?{name}={name}")), 404);
         assert_eq!(get(&format!("/v1/{name}")), 404);
         assert_eq!(get(&format!("/docs/errors/{name}")), 404);
@@ -157,14 +177,30 @@ impl System {
         let (status, grant) = send(addr, "POST", &format!("/v1/locks/{key}/acquire"), &[], Some(&body));
         assert_eq!(status, 200, "{grant}");
         let other = json!({"session_id": name});
-        assert_eq!(send(addr, "POST", &format!("/v1/locks/{key}/acquire"), &[], Some(&other)).0, 404);
+        assert_eq!(
+            send(addr, "POST", &format!("/v1/locks/{key}/acquire"), &[], Some(&other)).0,
+            404
+        );
         for path in [format!("/v1/locks/{key}"), format!("/v1/locks/{key}/history")] {
             assert_eq!(send(addr, "GET", &path, &[], None).0, 200);
         }
         assert_eq!(send(addr, "GET", &format!("/v1/sessions/{name}"), &[], None).0, 404);
-        assert_eq!(send(addr, "POST", &format!("/v1/sessions/{name}/heartbeat"), &[], Some(&json!({}))).0, 404);
+        assert_eq!(
+            send(
+                addr,
+                "POST",
+                &format!("/v1/sessions/{name}/heartbeat"),
+                &[],
+                Some(&json!({}))
+            )
+            .0,
+            404
+        );
         let release = format!("/v1/locks/{key}?session_id={session}");
-        assert_eq!(send(addr, "DELETE", &release, &[("X-Fencing-Token", TOKEN)], None).0, 409);
+        assert_eq!(
+            send(addr, "DELETE", &release, &[("X-Fencing-Token", TOKEN)], None).0,
+            409
+        );
         let revoke = json!({"revoke_token": grant["token"], "reason": format!("{name} is in the way")});
         let path = format!("/v1/locks/{key}/revoke");
         assert_eq!(send(addr, "POST", &path, &[("X-Operator", name)], Some(&revoke)).0, 200);
@@ -205,13 +241,20 @@ impl System {
             "currency": "EUR", "creditor": {"name": name, "account": name},
         });
         let path = "/v1/rail/submissions";
-        let headers = [("X-Fencing-Token", TOKEN), ("X-Idempotency-Key", name), ("X-Actor", name)];
+        let headers = [
+            ("X-Fencing-Token", TOKEN),
+            ("X-Idempotency-Key", name),
+            ("X-Actor", name),
+        ];
         let (status, sent) = send(addr, "POST", path, &headers, Some(&body));
         assert_eq!(status, 200, "{sent}");
         let fence = format!("/v1/rail/accounts/{name}-claimed/fence");
         assert_eq!(send(addr, "POST", &fence, &[("X-Fencing-Token", "1")], None).0, 409);
         assert_eq!(send(addr, "GET", &format!("{path}/{name}"), &[], None).0, 404);
-        assert_eq!(send(addr, "GET", &format!("/v1/rail/high-water/{name}"), &[], None).0, 200);
+        assert_eq!(
+            send(addr, "GET", &format!("/v1/rail/high-water/{name}"), &[], None).0,
+            200
+        );
         let ack = json!({
             "client_reference": name, "outcome": "ACKED", "rail_reference": name, "amount_minor": 1, "currency": "EUR",
         });
@@ -247,7 +290,10 @@ fn names_from_outside_are_in_no_metric_and_add_no_series() {
             if label == "message" || label == "actor" {
                 // A message that came for the first time is none that was made up.
                 let ours = |value: &String| value.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
-                assert!(now.len() <= NAMES_IN_THE_CODE_MAX && now.iter().all(ours), "{component} {label}: {now:?}");
+                assert!(
+                    now.len() <= NAMES_IN_THE_CODE_MAX && now.iter().all(ours),
+                    "{component} {label}: {now:?}"
+                );
             } else {
                 assert_eq!(before.get(&label), Some(&now), "{component}: {label} has grown");
             }
