@@ -10,6 +10,8 @@ from . import kit
 METRICS_PAGE = kit.ROOT / "docs" / "metrics.md"
 # What Prometheus adds to each series of a target.
 OF_THE_TARGET = {"job", "instance", "endpoint"}
+# Labels whose every value stands in docs/metrics.md; of the rest there are too many, and the code has them.
+LISTED = {"outcome", "failure", "point", "op", "reason", "state", "verdict"}
 # Series that Prometheus makes itself.
 OF_PROMETHEUS = {"up": set(), "ALERTS": {"alertname", "alertstate", "severity"}}
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
@@ -83,6 +85,11 @@ def compare(scraped):
                 wrong.append(f"docs/metrics.md: {name} of {component} has the labels {sorted(family.labels)}, not {sorted(labels)}")
             if not family.help:
                 wrong.append(f"{name} of {component} has no # HELP")
+    told = set(re.findall(r"`([A-Za-z_]+)`", METRICS_PAGE.read_text()))
+    for name, family in ((name, family) for found in scraped.values() for name, family in found.items()):
+        for label in sorted(LISTED & set(family.labels)):
+            wrong += [f"docs/metrics.md: nothing of {label} {value}, which {name} has" for value in sorted(family.labels[label] - told)
+                      if not name.startswith("http_")]
     for name, (_, labels, components) in page.items():
         wrong += [f"docs/metrics.md: {name} is not on {component}" for component in sorted(components)
                   if name not in scraped.get(component, {})]
@@ -151,3 +158,37 @@ def unknown(where, expression, scraped, recorded):
     wrong += [f"{where}: it groups by {label}, which nothing in it has" for label in sorted(set(grouped) - everywhere)]
     return wrong
 
+
+
+SAMPLE_TEXT = """# HELP h_seconds A histogram.
+# TYPE h_seconds histogram
+h_seconds_bucket{op="a",le="1"} 1
+h_seconds_bucket{op="a",le="+Inf"} 1
+h_seconds_sum{op="a"} 1
+h_seconds_count{op="a"} 1
+# HELP c_total A counter.
+# TYPE c_total counter
+c_total{outcome="ok"} 1
+c_total{outcome="bad"} 0
+"""
+RIGHT = ["c_total", 'c_total{job="x", outcome=~"ok|bad"}', "up == 0", "sum by (outcome, job) (rate(c_total[1m]))",
+         'histogram_quantile(0.9, sum by (le, op) (rate(h_seconds_bucket{op="a"}[1m])))', "c_total and on (outcome) r"]
+WRONG = ["d_total", "h_seconds", "c_total_sum", 'c_total{outcome="okay"}', 'c_total{outcome=~"ok|okay"}', 'c_total{result="ok"}',
+         "sum by (op) (c_total)", "c_total and on (op) r", 'rate(h_seconds_count{outcome="ok"}[1m])', "c_total / d_total"]
+
+
+def selftest():
+    """A check that finds nothing must be one that would have found something."""
+    scraped, recorded = {"x": families(SAMPLE_TEXT)}, {"r": {"outcome"}}
+    for expression in RIGHT:
+        if unknown("", expression, scraped, recorded):
+            raise kit.Failure(f"selftest: {expression} is taken for wrong: {unknown('', expression, scraped, recorded)}")
+    for expression in WRONG:
+        if not unknown("", expression, scraped, recorded):
+            raise kit.Failure(f"selftest: {expression} is taken for right")
+    for line in ("c_total{outcome=\"ok\"} 1 2 3", "x_total 1"):
+        try:
+            families(line)
+        except kit.Failure:
+            continue
+        raise kit.Failure(f"selftest: {line} is taken for a sample with its type")

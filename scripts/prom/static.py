@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from . import kit
+from . import kit, scrape
 
 SEVERITIES = {"page", "ticket"}
 ALERTS_PAGE = kit.ROOT / "docs" / "alerts.md"
@@ -80,6 +80,7 @@ def expressions():
 
 def check(tools):
     """Raises what is wrong; returns what was looked at, in a line each."""
+    scrape.selftest()
     alerts = [rule for rule in kit.rules() if "alert" in rule]
     tests = sorted(str(path) for path in kit.PROMETHEUS.glob("tests/*.yml"))
     tools.promtool("check", "config", str(kit.PROMETHEUS / "prometheus.yml"))
