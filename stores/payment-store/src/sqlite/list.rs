@@ -106,7 +106,7 @@ pub(super) fn tally(db: &Connection) -> rusqlite::Result<Tally> {
         by_state,
         // The oldest is found by the index; only what is unfunded and older is looked at before it.
         oldest_open_ms: one(
-            "SELECT p.created_at FROM payout p JOIN account a ON a.account_id = p.account_id
+            "SELECT p.created_at FROM payout p INDEXED BY payout_open JOIN account a ON a.account_id = p.account_id
              WHERE p.state IN ('PENDING', 'CLAIMED') AND (p.state = 'CLAIMED' OR p.amount_minor <= a.balance_minor -
                 (SELECT coalesce(sum(h.amount_minor), 0) FROM payout h
                  WHERE h.account_id = p.account_id AND h.state IN ('CLAIMED', 'RAIL_AMBIGUOUS')))
