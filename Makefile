@@ -31,6 +31,11 @@ bean-check: ## The report of a demo: beancount judges its ledgers, a validator i
 	scripts/bean-check "$$dir"
 	scripts/check-report "$$dir/report.html"
 
+.PHONY: check-prometheus
+check-prometheus: ## Metrics, alerts and dashboard in a real Prometheus that scrapes the system; then a fence falls (a minute)
+	$(CARGO) build --quiet --package dlock
+	scripts/check-prometheus --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
 .PHONY: up
 up: ## Run the whole system on the embedded stores until Ctrl-C
 	$(CARGO) run --quiet --package dlock -- up
@@ -40,7 +45,7 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets $(FEATURES)
 
 .PHONY: test
-test: protoc verify images production unit doctest bean-check readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+test: protoc verify images production unit doctest bean-check check-prometheus readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
 
 .PHONY: protoc
 protoc: ## Make sure of protoc, which the store on etcd is built with

@@ -1,6 +1,7 @@
 //! `dlock up`: everything on the embedded stores, with payouts trickling in, to look at and play with.
 //!
-//! Owns: the components and two workers as children on fixed ports, synthetic accounts, the trickle, the status line.
+//! Owns: the components and two workers as children on fixed ports, synthetic accounts, the trickle, the status line, the
+//! list of what a Prometheus is to scrape.
 //! Does not own: the components; the data, which stays where it is and is used again.
 //! On failure: a child that falls ends everything, with its log named.
 
@@ -9,11 +10,12 @@ use crate::scenario::CURRENCY;
 use crate::servers::Stores;
 use crate::stack::processes::{Lab, Ports, ProcessStack};
 use crate::stack::{
-    LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
+    LOCK_SERVER, Links, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
 };
 use host_kit::Host;
 use http_contract::payment::{CreatePayoutBody, CreditBody, Creditor, OpenAccountBody};
 use http_contract::rail::FaultPlan;
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,6 +32,13 @@ const TRICKLE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_secs(1);
 /// The share of payouts that the rail declines.
 const DECLINE_RATE: f64 = 0.02;
+
+/// The list of targets for Prometheus (`file_sd_configs`), below [`UpPlan::dir`].
+pub const TARGETS_FILE: &str = "prometheus-targets.json";
+
+/// The job and port label of a worker, as the project's Prometheus configuration names them.
+const WORKER_JOB: &str = "payout-executor";
+const ENDPOINT: &str = "http-metrics";
 
 /// What is to be started.
 #[derive(Clone, Debug)]
@@ -90,10 +99,16 @@ pub async fn run(
     };
     announce(&stack, plan, &workers, print);
     let apis = Apis::new(&stack.links(), lab.host());
+    let running = async {
+        let scraped = targets(&stack.links(), &workers);
+        std::fs::write(plan.dir.join(TARGETS_FILE), format!("{scraped:#}\n"))
+            .map_err(RunError::io("writing the list of targets for Prometheus"))?;
+        live(&stack, &apis, status).await
+    };
     let ended = tokio::select! {
         biased;
         () = &mut stop => Ok(()),
-        ended = live(&stack, &apis, status) => ended,
+        ended = running => ended,
     };
     print("stopping");
     stack.stop().await?;
@@ -120,7 +135,24 @@ fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print:
         print(&format!("{name:<17} {url}  (ready after {} ms)", ready.as_millis()));
     }
     print(&format!("data and logs     {}", plan.dir.display()));
+    print(&format!("for Prometheus    {}", plan.dir.join(TARGETS_FILE).display()));
     print("OpenAPI at /docs of each; Ctrl-C ends everything.");
+}
+
+/// What is to be scraped, as `file_sd_configs` reads it. The rail stub is the environment and has no metrics.
+fn targets(links: &Links, workers: &[(&str, u16)]) -> serde_json::Value {
+    let address = |url: &str| url.trim_start_matches("http://").trim_end_matches('/').to_owned();
+    let mut groups = vec![
+        (LOCK_SERVER, vec![address(&links.lock_server)]),
+        (PAYMENT_RESOURCE, vec![address(&links.payments)]),
+        (RAIL_PROXY, vec![address(&links.rail_proxy)]),
+    ];
+    let workers = workers.iter().map(|(_, port)| format!("127.0.0.1:{port}")).collect();
+    groups.push((WORKER_JOB, workers));
+    groups
+        .into_iter()
+        .map(|(job, targets)| json!({"targets": targets, "labels": {"job": job, "endpoint": ENDPOINT}}))
+        .collect()
 }
 
 /// Seeds the accounts, then payouts arrive until a child falls.
@@ -224,6 +256,32 @@ fn count_of_state(line: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prometheus_is_told_of_every_component_by_its_job() {
+        let links = Links {
+            lock_server: "http://127.0.0.1:7400".to_owned(),
+            payments: "http://127.0.0.1:7401".to_owned(),
+            rail_proxy: "http://127.0.0.1:7402".to_owned(),
+            rail_stub: "http://127.0.0.1:7403".to_owned(),
+        };
+        let list = targets(&links, &[("worker-1", 7404), ("worker-2", 7405)]);
+        let seen: Vec<(&str, String)> = list
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|group| (group["labels"]["job"].as_str().unwrap(), group["targets"].to_string()))
+            .collect();
+        assert_eq!(
+            seen,
+            [
+                ("lock-server", r#"["127.0.0.1:7400"]"#.to_owned()),
+                ("payment-resource", r#"["127.0.0.1:7401"]"#.to_owned()),
+                ("rail-proxy", r#"["127.0.0.1:7402"]"#.to_owned()),
+                ("payout-executor", r#"["127.0.0.1:7404","127.0.0.1:7405"]"#.to_owned()),
+            ]
+        );
+    }
 
     #[test]
     fn the_status_reads_the_metric() {

@@ -203,7 +203,7 @@ impl<B: Behaviour> Hosted<B> {
         let core = &mut self.core;
         core.generation += 1;
         core.shared.restarts.fetch_add(1, Ordering::Relaxed);
-        core.kit.metrics().restarts.with_label_values(&[B::KIND]).inc();
+        core.shared.metrics.restarts.inc();
         let delay = core.panics.next_delay(core.kit.policy(), core.kit.clock().mono());
         tracing::error!(
             event = "actor_panicked", actor = %core.shared.path, message, panic = text,

@@ -4,14 +4,14 @@ use crate::behaviour::Behaviour;
 use crate::context::TraceContext;
 use crate::handle::Handle;
 use crate::hosted::{Control, Hosted};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OfKind};
 use crate::process::Process;
 use crate::restart::RestartPolicy;
 use crate::trace::{About, TraceRing};
 use actix::{Actor, AsyncContext, Recipient};
 use futures_util::future::join_all;
 use host_kit::{Clock, Host};
-use prometheus::{IntGauge, Registry};
+use prometheus::Registry;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// The messages that wait, in the order they came.
     waiting: Mutex<Waiting>,
     depth: AtomicUsize,
-    depth_gauge: IntGauge,
+    pub(crate) metrics: OfKind,
     pub(crate) restarts: AtomicU64,
     /// Set before the mailbox closes: from here on messages are refused, not handled.
     pub(crate) stopped: AtomicBool,
@@ -112,9 +112,10 @@ impl Shared {
     pub(crate) fn enter(&self, name: &'static str, now: Duration, bounded: bool) -> Option<u64> {
         if self.depth.fetch_add(1, Ordering::AcqRel) >= self.capacity && bounded {
             self.depth.fetch_sub(1, Ordering::AcqRel);
+            self.metrics.full.inc();
             return None;
         }
-        self.depth_gauge.inc();
+        self.metrics.depth.inc();
         let mut waiting = lock(&self.waiting);
         waiting.next += 1;
         let ticket = waiting.next;
@@ -124,7 +125,7 @@ impl Shared {
 
     pub(crate) fn leave(&self, ticket: u64) {
         self.depth.fetch_sub(1, Ordering::AcqRel);
-        self.depth_gauge.dec();
+        self.metrics.depth.dec();
         let mut waiting = lock(&self.waiting);
         // Nearly always the first.
         if let Some(at) = waiting.queue.iter().position(|(number, _, _)| *number == ticket) {
@@ -373,7 +374,7 @@ impl Kit {
             started: self.clock().mono(),
             waiting: Mutex::default(),
             depth: AtomicUsize::new(0),
-            depth_gauge: self.0.metrics.depth.with_label_values(&[B::KIND]),
+            metrics: self.0.metrics.of_kind(B::KIND, B::MAILBOX_CAPACITY),
             restarts: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             pauses: AtomicU64::new(0),
@@ -393,6 +394,7 @@ impl Kit {
             control: addr.clone().recipient(),
         };
         actors.insert(path.clone(), entry.clone());
+        entry.shared.metrics.alive.inc();
         drop(actors);
         if let Some(parent) = parent {
             lock(&parent.children).insert(path, entry);
@@ -416,6 +418,9 @@ impl Kit {
             }
         };
         let entry = remove(&self.0.actors);
+        if entry.is_some() {
+            shared.metrics.alive.dec();
+        }
         drop(entry);
         if let Some(parent) = shared.parent.as_ref().and_then(Weak::upgrade) {
             drop(remove(&parent.children));

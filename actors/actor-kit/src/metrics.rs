@@ -1,6 +1,8 @@
 //! The `actor_*` metrics of C4.2. Their labels are kinds of actors and names of messages: closed sets.
 
-use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 /// From 10 µs, what a message between actors costs, to 2.5 s, where something is wrong.
 const BUCKETS: &[f64] = &[
@@ -9,9 +11,21 @@ const BUCKETS: &[f64] = &[
 
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    pub(crate) depth: IntGaugeVec,
-    pub(crate) restarts: IntCounterVec,
+    depth: IntGaugeVec,
+    capacity: IntGaugeVec,
+    alive: IntGaugeVec,
+    full: IntCounterVec,
+    restarts: IntCounterVec,
     handle: HistogramVec,
+}
+
+/// The metrics of one kind of actor, without those by message. There from its first actor on, at 0.
+#[derive(Clone, Debug)]
+pub(crate) struct OfKind {
+    pub(crate) depth: IntGauge,
+    pub(crate) alive: IntGauge,
+    pub(crate) full: IntCounter,
+    pub(crate) restarts: IntCounter,
 }
 
 impl Metrics {
@@ -21,7 +35,24 @@ impl Metrics {
             depth: IntGaugeVec::new(
                 Opts::new(
                     "actor_mailbox_depth",
-                    "Messages waiting in mailboxes, by kind of actor.",
+                    "Messages waiting in the mailboxes of all actors of this kind together.",
+                ),
+                &["actor"],
+            )
+            .expect(VALID),
+            capacity: IntGaugeVec::new(
+                Opts::new(
+                    "actor_mailbox_capacity",
+                    "Messages that the mailbox of one actor of this kind admits.",
+                ),
+                &["actor"],
+            )
+            .expect(VALID),
+            alive: IntGaugeVec::new(Opts::new("actor_alive", "Live actors of this kind."), &["actor"]).expect(VALID),
+            full: IntCounterVec::new(
+                Opts::new(
+                    "actor_mailbox_full_total",
+                    "Messages refused because the mailbox was full, by kind of actor.",
                 ),
                 &["actor"],
             )
@@ -43,6 +74,9 @@ impl Metrics {
         };
         for collector in [
             Box::new(metrics.depth.clone()) as Box<dyn prometheus::core::Collector>,
+            Box::new(metrics.capacity.clone()),
+            Box::new(metrics.alive.clone()),
+            Box::new(metrics.full.clone()),
             Box::new(metrics.restarts.clone()),
             Box::new(metrics.handle.clone()),
         ] {
@@ -51,6 +85,18 @@ impl Metrics {
             }
         }
         metrics
+    }
+
+    /// Those of a kind whose mailboxes admit this many messages.
+    pub(crate) fn of_kind(&self, actor: &'static str, capacity: usize) -> OfKind {
+        let capacity = i64::try_from(capacity).unwrap_or(i64::MAX);
+        self.capacity.with_label_values(&[actor]).set(capacity);
+        OfKind {
+            depth: self.depth.with_label_values(&[actor]),
+            alive: self.alive.with_label_values(&[actor]),
+            full: self.full.with_label_values(&[actor]),
+            restarts: self.restarts.with_label_values(&[actor]),
+        }
     }
 
     pub(crate) fn handle(&self, actor: &'static str, message: &'static str) -> Histogram {

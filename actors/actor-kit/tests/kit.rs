@@ -277,11 +277,36 @@ fn a_full_mailbox_says_overloaded_at_once_and_what_must_be_recorded_still_enters
         counter.tell_surely(Note("sure"), &bench.trace);
         assert_eq!(counter.depth(), 5);
         assert_eq!(bench.metric("actor_mailbox_depth"), 5.0);
+        assert_eq!(bench.metric("actor_mailbox_capacity"), 4.0);
+        assert_eq!(bench.metric("actor_mailbox_full_total"), 2.0);
         // Once it has had its turn there is room again, to the full bound.
         tokio::task::yield_now().await;
         assert_eq!(bench.add(&counter, 1).await, Ok(1));
         assert_eq!(seen.log.borrow().len(), 5);
         assert_eq!((counter.depth(), bench.metric("actor_mailbox_depth")), (0, 0.0));
+    });
+}
+
+#[test]
+fn the_metrics_of_a_kind_are_there_from_its_first_actor_and_count_who_lives() {
+    paused(|bench| async move {
+        let (one, _) = bench.spawn();
+        let (two, _) = bench.spawn();
+        for (name, value) in [
+            ("actor_alive", 2.0),
+            ("actor_restarts_total", 0.0),
+            ("actor_mailbox_full_total", 0.0),
+            ("actor_mailbox_depth", 0.0),
+        ] {
+            assert_eq!(bench.metric(name), value, "{name}");
+        }
+        one.stop();
+        tokio::task::yield_now().await;
+        assert_eq!(bench.metric("actor_alive"), 1.0);
+        drop(bench.kit.actors().await);
+        two.stop();
+        tokio::task::yield_now().await;
+        assert_eq!(bench.metric("actor_alive"), 0.0);
     });
 }
 

@@ -1,4 +1,4 @@
-//! What the executor counts (C4.2). Labels are closed sets; no payout, account or token in any of them (NFR-09).
+//! What the executor counts (C4.2). How long a payout takes from its creation is the payment resource's to say. Labels are closed sets; no payout, account or token in any of them (NFR-09).
 
 use crate::flow::Ending;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
@@ -22,7 +22,7 @@ impl ExecutorMetrics {
     pub fn new(registry: &Registry) -> Result<Self, prometheus::Error> {
         let duration = HistogramVec::new(
             HistogramOpts::new(
-                "payout_duration_seconds",
+                "executor_payout_duration_seconds",
                 "From the moment a worker takes a payout in hand until it puts it down, by how that ended.",
             )
             .buckets(BUCKETS.to_vec()),

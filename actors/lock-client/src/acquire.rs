@@ -266,7 +266,7 @@ impl Core {
             life.clone(),
             grant.deadline,
             clock.clone(),
-            self.count.clone(),
+            self.count.loss.clone(),
         ));
         let end = grant.deadline.min(life.deadline());
         if life.is_lost() || clock.boot() >= end {

@@ -1,8 +1,7 @@
 //! The client as an application holds it.
 
 use crate::acquire::Acquire;
-use crate::core::{Close, Core, Inspect, Kept, Mode, Ready, unavailable};
-use crate::deadline::CountLoss;
+use crate::core::{Close, Core, Counts, Inspect, Kept, Mode, Ready, unavailable};
 use crate::held_lock::{HeldLock, LockView};
 use crate::options::{ClientOptions, check_ttl, invalid};
 use crate::transport::Connect;
@@ -10,7 +9,7 @@ use actor_kit::{Handle, Kit, TraceContext};
 use host_kit::Blocking;
 use http_contract::lock::LockView as KeyView;
 use lock_api::{LockError, LockKey};
-use prometheus::{IntCounterVec, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::fmt;
@@ -20,9 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// `lock_lost_total{reason}` (C4.2). Cheap to clone; one per registry, shared by its clients.
+/// `lock_lost_total{reason}` and `lock_heartbeat_failures_total` (C4.2). Cheap to clone; one per registry, shared by its
+/// clients.
 #[derive(Clone)]
-pub struct LockMetrics(IntCounterVec);
+pub struct LockMetrics {
+    lost: IntCounterVec,
+    heartbeat_failures: IntCounter,
+}
 
 impl fmt::Debug for LockMetrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -44,12 +47,23 @@ impl LockMetrics {
         for reason in ["deadline_lapsed", "revoked", "session_lost", "superseded"] {
             lost.with_label_values(&[reason]);
         }
-        Ok(Self(lost))
+        let heartbeat_failures = IntCounter::new(
+            "lock_heartbeat_failures_total",
+            "Heartbeats of this client's session that were refused, unreadable or not answered.",
+        )?;
+        registry.register(Box::new(heartbeat_failures.clone()))?;
+        Ok(Self {
+            lost,
+            heartbeat_failures,
+        })
     }
 
-    fn count(&self) -> CountLoss {
-        let lost = self.0.clone();
-        Arc::new(move |reason| lost.with_label_values(&[reason.as_str()]).inc())
+    fn count(&self) -> Counts {
+        let lost = self.lost.clone();
+        Counts {
+            loss: Arc::new(move |reason| lost.with_label_values(&[reason.as_str()]).inc()),
+            heartbeat_failures: self.heartbeat_failures.clone(),
+        }
     }
 }
 
@@ -96,7 +110,7 @@ impl Drop for Shared {
 fn spawn_core(
     kit: &Kit,
     options: ClientOptions,
-    count: CountLoss,
+    count: Counts,
     connect: Connect,
     done: Option<oneshot::Sender<()>>,
 ) -> (Handle<Core>, Kept) {
@@ -333,7 +347,7 @@ impl LockRequest<'_> {
 async fn on_own_thread(
     kit: &Kit,
     options: ClientOptions,
-    count: CountLoss,
+    count: Counts,
     connect: Connect,
 ) -> Result<Handle<Core>, LockError> {
     let Blocking::Threads(spawn) = &kit.host().blocking else {

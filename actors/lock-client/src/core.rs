@@ -17,6 +17,7 @@ use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle};
 use http_contract::lock::LockView;
 use http_contract::{Code, Problem};
 use lock_api::{FencingToken, LockError, LockKey, LostReason, RequestId, SessionId, Ttl};
+use prometheus::IntCounter;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -134,12 +135,19 @@ pub(crate) struct Releasing {
     pub tell: Option<Tell<()>>,
 }
 
+/// What the client counts.
+#[derive(Clone)]
+pub(crate) struct Counts {
+    pub loss: CountLoss,
+    pub heartbeat_failures: IntCounter,
+}
+
 /// The behaviour.
 pub(crate) struct Core {
     pub options: ClientOptions,
     pub backoff: Backoff,
     pub servers: Rc<Servers>,
-    pub count: CountLoss,
+    pub count: Counts,
     pub kept: Kept,
     pub session: SessionState,
     /// Who waits for the session to be open.
@@ -164,7 +172,7 @@ impl Core {
     pub fn new(
         options: ClientOptions,
         servers: Rc<Servers>,
-        count: CountLoss,
+        count: Counts,
         kept: Kept,
         done: Rc<RefCell<Option<oneshot::Sender<()>>>>,
     ) -> Self {

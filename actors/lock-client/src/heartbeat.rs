@@ -297,6 +297,7 @@ impl Receive<HeartbeatAnswered> for Core {
                 .map_err(|detail| CallFailure::Ambiguous(format!("an unreadable heartbeat answer: {detail}")))
         });
         let Err(failure) = result else { return };
+        self.count.heartbeat_failures.inc();
         self.complain("heartbeat", &failure);
         if let Meaning::SessionNotFound = meaning(failure) {
             self.session_lost(&session_id, cx);

@@ -196,6 +196,7 @@ impl LeaseClock {
                 }
             }
             Err(error) => {
+                self.metrics.store_failed(K::OP, &error);
                 tracing::warn!(event = "store_call_failed", op = K::OP, %error);
                 for (whom, trace) in done.whom {
                     let turn = Turn {
@@ -608,6 +609,9 @@ impl Receive<RevokeDone> for LeaseClock {
             self.show_gauges();
             self.key_freed(&done.key, revoked.token, cx.trace());
         }
+        if let Err(error) = &done.outcome {
+            self.metrics.store_failed("revoke", error);
+        }
         done.reply.send(done.outcome.map_err(Refusal::Store));
     }
 }
@@ -721,6 +725,7 @@ impl Receive<Swept> for LeaseClock {
         let report = match swept.report {
             Ok(report) => report,
             Err(error) => {
+                self.metrics.store_failed("expire", &error);
                 tracing::warn!(event = "sweep_failed", %error);
                 return self.plan_sweep(now + self.config.expiry_safety, cx);
             }
@@ -815,6 +820,7 @@ impl Receive<Listened> for LeaseClock {
                 }
             }
             Err(error) => {
+                self.metrics.store_failed("read", &error);
                 tracing::warn!(event = "listening_failed", %error);
                 pause = self.config.wake_safety;
                 for (_, reply) in self.subscribing.drain(..) {
@@ -859,13 +865,16 @@ impl Receive<ChoreDue> for LeaseClock {
                         .map(|dropped| more(dropped > 0)),
                     Chore::Count => {
                         let began = clock.mono();
-                        count(&*store, within)
-                            .await
-                            .map(|(sessions, held)| ChoreResult::Counted {
+                        let counted = async {
+                            let (sessions, held) = count(&*store, within).await?;
+                            Ok(ChoreResult::Counted {
                                 sessions,
                                 held,
+                                lineage: store.lineage(within).await?.state,
                                 took: clock.mono().saturating_sub(began),
                             })
+                        };
+                        counted.await
                     }
                 };
                 result.unwrap_or_else(ChoreResult::Failed)
@@ -906,12 +915,19 @@ impl Receive<ChoreDone> for LeaseClock {
         match done.result {
             ChoreResult::More => after = Duration::from_millis(10),
             ChoreResult::Done => {}
-            ChoreResult::Counted { sessions, held, took } => {
+            ChoreResult::Counted {
+                sessions,
+                held,
+                lineage,
+                took,
+            } => {
                 (self.live, self.held) = (sessions, held);
                 self.show_gauges();
+                self.metrics.lineage(lineage);
                 after = after.max(took * 20); // counting takes at most a twentieth of the time
             }
             ChoreResult::Failed(error) => {
+                self.metrics.store_failed("housekeep", &error);
                 tracing::warn!(event = "chore_failed", chore = ?done.chore, %error);
             }
         }

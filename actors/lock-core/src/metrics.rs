@@ -1,6 +1,7 @@
 //! The lock server's metrics (C4.2). Labels are closed sets: no key, id or token ever (NFR-09). Everything that may
 //! stay zero is created at zero, so that its absence is never mistaken for health.
 
+use lock_api::{LineageState, StoreError};
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 use std::time::Duration;
 
@@ -30,6 +31,12 @@ pub(crate) const OPS: [&str; 9] = [
     "read",
 ];
 
+/// Further calls, of which only the failures are counted.
+const RARE_OPS: [&str; 2] = ["revoke", "housekeep"];
+
+/// How a call to the store fails.
+const FAILURES: [&str; 3] = ["unavailable", "unknown", "corrupt"];
+
 /// All of them. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -42,6 +49,8 @@ pub struct Metrics {
     pub(crate) revoked_total: IntCounter,
     pub(crate) store_duration: HistogramVec,
     pub(crate) store_batch_size: HistogramVec,
+    store_errors: IntCounterVec,
+    token_regression: IntGauge,
 }
 
 /// Adding one that is registered twice changes nothing: the first stays.
@@ -113,6 +122,25 @@ impl Metrics {
                 by_op("lock_store_duration_seconds", "Duration of store calls.", DURATIONS),
             ),
             store_batch_size: register(registry, by_op("lock_store_batch_size", "Items per store call.", SIZES)),
+            store_errors: register(
+                registry,
+                IntCounterVec::new(
+                    Opts::new(
+                        "lock_store_errors_total",
+                        "Store calls that failed: nothing was done (unavailable, corrupt), or that is not known (unknown).",
+                    ),
+                    &["op", "failure"],
+                )
+                .expect(VALID),
+            ),
+            token_regression: register(
+                registry,
+                IntGauge::new(
+                    "lock_token_regression",
+                    "1 while the store may have been rewound and nothing is granted until an operator acts, else 0.",
+                )
+                .expect(VALID),
+            ),
         };
         for outcome in OUTCOMES {
             metrics.acquire_total.with_label_values(&[outcome]);
@@ -120,6 +148,11 @@ impl Metrics {
         for op in OPS {
             metrics.store_duration.with_label_values(&[op]);
             metrics.store_batch_size.with_label_values(&[op]);
+        }
+        for op in OPS.into_iter().chain(RARE_OPS) {
+            for failure in FAILURES {
+                metrics.store_errors.with_label_values(&[op, failure]);
+            }
         }
         metrics
     }
@@ -130,8 +163,25 @@ impl Metrics {
         self.store_batch_size.with_label_values(&[op]).observe(size as f64);
     }
 
+    pub(crate) fn store_failed(&self, op: &'static str, error: &StoreError) {
+        let failure = match error {
+            StoreError::Unavailable { .. } => "unavailable",
+            StoreError::Unknown { .. } => "unknown",
+            StoreError::Corrupt { .. } => "corrupt",
+        };
+        self.store_errors.with_label_values(&[op, failure]).inc();
+    }
+
+    /// Shows what was last seen of the store's trust in its own tokens.
+    pub(crate) fn lineage(&self, state: LineageState) {
+        self.token_regression.set(i64::from(state == LineageState::Regressed));
+    }
+
     pub(crate) fn count_acquire(&self, outcome: &'static str) {
         self.acquire_total.with_label_values(&[outcome]).inc();
+        if outcome == "token_regression" {
+            self.lineage(LineageState::Regressed);
+        }
     }
 }
 
@@ -157,6 +207,8 @@ mod tests {
             "lock_revoked_total 0",
             "lock_held 0",
             "lock_sessions 0",
+            "lock_token_regression 0",
+            "lock_store_errors_total{failure=\"unknown\",op=\"acquire\"} 0",
         ] {
             assert!(text.contains(name), "{name} is missing in {text}");
         }

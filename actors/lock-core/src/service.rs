@@ -262,7 +262,10 @@ impl LockService {
         let answer = call.await;
         self.metrics
             .store_call("read", 1, self.time.mono().saturating_sub(began));
-        answer.map_err(Refusal::Store)
+        answer.map_err(|error| {
+            self.metrics.store_failed("read", &error);
+            Refusal::Store(error)
+        })
     }
 
     /// L7, L9: events in order.
@@ -312,7 +315,9 @@ impl LockService {
     /// # Errors
     /// [`Refusal`].
     pub async fn lineage(&self) -> Result<Lineage, Refusal> {
-        self.read(self.store.lineage(self.config.store_timeout)).await
+        let lineage = self.read(self.store.lineage(self.config.store_timeout)).await?;
+        self.metrics.lineage(lineage.state);
+        Ok(lineage)
     }
 
     /// L9: raises the floor.

@@ -5,8 +5,8 @@ mod support;
 
 use futures_util::FutureExt;
 use lock_api::{
-    EventKind, EventQuery, HeartbeatOutcome, LockKey, Operator, ReleaseOutcome, RenewOutcome, RequestId, RevokeOutcome,
-    RevokeRequest,
+    EventKind, EventQuery, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LockKey, Operator, ReleaseOutcome,
+    RenewOutcome, RequestId, RevokeOutcome, RevokeRequest,
 };
 use lock_core::{Acquired, Config};
 use std::time::Duration;
@@ -563,6 +563,41 @@ fn case_l26_a_session_with_ten_thousand_keys_dies_without_holding_others_up() {
         world.sleep(ms(2_000)).await;
         assert_eq!(world.metric("lock_held"), 1.0);
         assert_eq!(world.metric("lock_expired_total"), 10_000.0);
+    });
+}
+
+#[test]
+fn a_doubt_about_the_tokens_is_shown_until_an_operator_has_acted() {
+    paused(async {
+        let world = World::new(31).await;
+        let session = world.worker("w").await;
+        let doubt = || world.metric("lock_token_regression");
+        assert_eq!(doubt(), 0.0);
+        let token = world.take("k", &session, TTL).await.token;
+        let witness = FencingToken::from_store(token.get() + 1_000).unwrap();
+        // A heartbeat brings the doubt; nobody needs to be refused before it is seen.
+        let beat = Heartbeat {
+            session_id: session.clone(),
+            witness: Some(witness),
+        };
+        world.service.heartbeat(beat, &world.trace).await.unwrap();
+        let counted = Config::default().count_interval;
+        world.sleep(counted + ms(1)).await;
+        assert_eq!(doubt(), 1.0);
+        let operator = Operator::new("ada").unwrap();
+        let dismissed = world
+            .service
+            .dismiss_regression(operator, "the client lied".into())
+            .await;
+        assert!(matches!(dismissed, Ok(FloorOutcome::Changed(_))), "{dismissed:?}");
+        world.sleep(counted + ms(1)).await;
+        assert_eq!(doubt(), 0.0);
+        // One that an acquire brings is seen with its refusal.
+        let mut call = world.call("other", &session, TTL);
+        call.request.witness = Some(witness);
+        let refused = world.acquire(call).await;
+        assert!(matches!(refused, Ok(Acquired::TokenRegression { .. })), "{refused:?}");
+        assert_eq!(doubt(), 1.0);
     });
 }
 

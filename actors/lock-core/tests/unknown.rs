@@ -128,6 +128,8 @@ fn an_unknown_grant_is_given_back_and_its_caller_refused() {
             world.release(&grant).await.unwrap();
         }
         assert_eq!(world.metric("lock_acquire_total{outcome=\"unknown\"}"), 2.0);
+        let failed = world.metric("lock_store_errors_total{failure=\"unknown\",op=\"acquire\"}");
+        assert_eq!(failed, 2.0);
     });
 }
 

@@ -7,6 +7,11 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Int
 /// The label of fence point (a).
 pub const POINT: &str = "payment";
 
+/// A store call for a step of a payout.
+pub(crate) const STEP: &str = "step";
+/// A store call of the clock: the tally, escalations.
+pub(crate) const SURVEY: &str = "survey";
+
 /// What a step came to, as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
@@ -36,6 +41,8 @@ pub struct Metrics {
     backlog_age: Gauge,
     ambiguous_age: Gauge,
     escalated: IntGauge,
+    sla: Gauge,
+    store_errors: IntCounterVec,
     duration: Histogram,
     fenced_out: IntCounter,
     steps: IntCounterVec,
@@ -55,7 +62,7 @@ impl Metrics {
         }
         let backlog_age = Gauge::new(
             "payout_backlog_age_seconds",
-            "Age of the oldest payout that is neither settled nor ambiguous; 0 when there is none.",
+            "Age of the oldest payout that is claimed, or waits and has funds; 0 when there is none.",
         )
         .expect(NAME);
         let ambiguous_age = Gauge::new(
@@ -92,11 +99,26 @@ impl Metrics {
                 let _ = steps.with_label_values(&[step.as_str(), came.as_str()]);
             }
         }
-        let collectors: [Box<dyn Collector>; 8] = [
+        let sla = Gauge::new(
+            "payout_ambiguous_sla_seconds",
+            "After how long an ambiguous payout is a human's (executor.ambiguous-sla).",
+        )
+        .expect(NAME);
+        let store_errors = IntCounterVec::new(
+            Opts::new("payment_store_errors_total", "Store calls of the actors that failed."),
+            &["op"],
+        )
+        .expect(NAME);
+        for op in [STEP, SURVEY] {
+            let _ = store_errors.with_label_values(&[op]);
+        }
+        let collectors: [Box<dyn Collector>; 10] = [
             Box::new(state.clone()),
             Box::new(backlog_age.clone()),
             Box::new(ambiguous_age.clone()),
             Box::new(escalated.clone()),
+            Box::new(sla.clone()),
+            Box::new(store_errors.clone()),
             Box::new(duration.clone()),
             Box::new(fenced_out.clone()),
             Box::new(fencing),
@@ -110,6 +132,8 @@ impl Metrics {
             backlog_age,
             ambiguous_age,
             escalated,
+            sla,
+            store_errors,
             duration,
             fenced_out: fenced_out.with_label_values(&[POINT]),
             steps,
@@ -118,6 +142,16 @@ impl Metrics {
 
     pub(crate) fn step(&self, step: payment_store::Step, came: Came) {
         self.steps.with_label_values(&[step.as_str(), came.as_str()]).inc();
+    }
+
+    /// Counts a call to the store that failed: [`STEP`] or [`SURVEY`].
+    pub(crate) fn store_failed(&self, op: &'static str) {
+        self.store_errors.with_label_values(&[op]).inc();
+    }
+
+    /// Shows after how long an ambiguity is a human's.
+    pub(crate) fn sla(&self, sla: std::time::Duration) {
+        self.sla.set(sla.as_secs_f64());
     }
 
     /// Counts a refused stale token.

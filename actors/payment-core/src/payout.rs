@@ -7,7 +7,7 @@
 //! [`actor_kit::AskError::Restarting`].
 //! Messages: [`Apply`]; to itself `Finished`, `IdleDue`.
 
-use crate::metrics::{Came, Metrics};
+use crate::metrics::{Came, Metrics, STEP};
 use crate::service::ANSWER_GRACE;
 use actor_kit::{Ask, AskError, Behaviour, Cx, Receive, Reply, TimerHandle};
 use lock_api::StoreError;
@@ -196,6 +196,7 @@ impl PayoutActor {
                 Came::Refused
             }
             Err(error) => {
+                self.metrics.store_failed(STEP);
                 tracing::warn!(event = "payout_step_failed", trace_id, payout_id = &*self.payout_id, step, token, %error);
                 Came::Failed
             }

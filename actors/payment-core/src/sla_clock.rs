@@ -5,7 +5,7 @@
 //! On failure: logged, and tried again at the next tick; a flag that comes a tick late hurts nobody.
 //! Messages: to itself `TickDue`, `Ticked`.
 
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, SURVEY};
 use actor_kit::{Ask, Behaviour, Cx, Receive, Reply};
 use lock_api::StoreError;
 use payment_store::{PaymentStore, Tally};
@@ -83,6 +83,7 @@ impl Behaviour for SlaClock {
     const KIND: &'static str = "sla_clock";
 
     fn started(&mut self, cx: &mut Cx<'_, Self>) {
+        self.metrics.sla(self.sla);
         cx.notify(TickDue);
     }
 
@@ -132,6 +133,7 @@ impl Receive<Ticked> for SlaClock {
             }
             Err(error) => {
                 self.failed += 1;
+                self.metrics.store_failed(SURVEY);
                 tracing::warn!(event = "sla_tick_failed", %error);
             }
         }

@@ -60,6 +60,12 @@ impl Reconciler {
     /// # Errors
     /// [`StoreError`]; a rail that does not answer is no error.
     pub async fn look_up(&self, payout_id: &str) -> Result<Option<LookupOutcome>, StoreError> {
+        self.ask_and_record(payout_id)
+            .await
+            .inspect_err(|_| self.metrics.store_failed("lookup"))
+    }
+
+    async fn ask_and_record(&self, payout_id: &str) -> Result<Option<LookupOutcome>, StoreError> {
         let submission = self.store.submission(payout_id.to_owned(), self.store_within).await?;
         let reference = match submission {
             Some(submission) => submission.client_reference,

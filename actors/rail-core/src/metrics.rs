@@ -16,7 +16,11 @@ pub struct RailMetrics {
     fenced_out: IntCounter,
     ambiguous_age: Gauge,
     exceptions_open: IntGauge,
+    store_errors: IntCounterVec,
 }
+
+/// What is asked of the store: the intent, the mark before the send, the rail's answer, a look-up, the survey.
+const OPS: [&str; 5] = ["intent", "forward", "outcome", "lookup", "survey"];
 
 const fn label(outcome: Outcome) -> &'static str {
     match outcome {
@@ -64,6 +68,14 @@ impl RailMetrics {
         .expect(reason);
         let exceptions_open =
             IntGauge::new("rail_exceptions_open", "Exceptions that nobody has closed.").expect(reason);
+        let store_errors = IntCounterVec::new(
+            Opts::new("rail_store_errors_total", "Store calls of the actors that failed."),
+            &["op"],
+        )
+        .expect(reason);
+        for op in OPS {
+            let _ = store_errors.with_label_values(&[op]);
+        }
         for collector in [
             Box::new(submissions.clone()) as Box<dyn prometheus::core::Collector>,
             Box::new(duplicate_attempted.clone()),
@@ -71,6 +83,7 @@ impl RailMetrics {
             Box::new(fencing),
             Box::new(ambiguous_age.clone()),
             Box::new(exceptions_open.clone()),
+            Box::new(store_errors.clone()),
         ] {
             registry.register(collector).expect(reason);
         }
@@ -80,7 +93,13 @@ impl RailMetrics {
             fenced_out: fenced_out.with_label_values(&[POINT]),
             ambiguous_age,
             exceptions_open,
+            store_errors,
         }
+    }
+
+    /// A call to the store failed; `op` is one of [`OPS`].
+    pub(crate) fn store_failed(&self, op: &'static str) {
+        self.store_errors.with_label_values(&[op]).inc();
     }
 
     /// A submission's outcome was recorded by its forwarder.

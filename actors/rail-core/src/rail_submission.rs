@@ -249,10 +249,14 @@ impl Receive<IntentDecided> for RailSubmission {
             }
             // The intent may stand. It is not forwarded: whoever reads it finds it ambiguous.
             Err(error) if error.is_ambiguous() => {
+                self.means.metrics.store_failed("intent");
                 tracing::error!(event = "intent_in_doubt", actor = cx.path(), %error);
                 self.end(Submitted::InDoubt, cx);
             }
-            Err(error) => self.end(Submitted::StoreFailed(error), cx),
+            Err(error) => {
+                self.means.metrics.store_failed("intent");
+                self.end(Submitted::StoreFailed(error), cx);
+            }
         }
     }
 }
@@ -296,6 +300,7 @@ impl Receive<ForwardClaimed> for RailSubmission {
             }
             // No answer is no permission to send.
             Err(error) => {
+                self.means.metrics.store_failed("forward");
                 tracing::error!(event = "not_forwarded", payout_id = submission.payout_id, %error);
                 let answer = self.as_far_as_known();
                 self.end(answer, cx);
@@ -334,6 +339,9 @@ impl Receive<RecordAgain> for RailSubmission {
 
 impl Receive<OutcomeRecorded> for RailSubmission {
     fn receive(&mut self, OutcomeRecorded(recorded): OutcomeRecorded, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        if recorded.is_err() {
+            self.means.metrics.store_failed("outcome");
+        }
         match recorded {
             Ok(Some(submission)) => {
                 fault_point!(cx.host().faults, "rail_proxy.after_outcome");

@@ -78,7 +78,10 @@ impl Receive<Surveyed> for RailWatch {
                 self.metrics.surveyed(&gauges, cx.clock());
                 self.seen = Some(gauges);
             }
-            Err(error) => tracing::warn!(event = "survey_failed", %error),
+            Err(error) => {
+                self.metrics.store_failed("survey");
+                tracing::warn!(event = "survey_failed", %error);
+            }
         }
         let _ = cx.notify_later(Survey, SURVEY_EVERY);
     }

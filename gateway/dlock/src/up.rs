@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Run all components as child processes on the embedded stores, with payouts trickling in, until Ctrl-C.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Where data and logs are, and are found again; a temporary directory where nothing is said.
+    /// Where data, logs and prometheus-targets.json are, and are found again; a temporary directory where nothing is said.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The first of six ports on loopback: lock-server, payment-resource, rail-proxy, rail-stub, two executors.

@@ -1,6 +1,7 @@
 //! Metrics of HTTP, and what every component's metrics share: labels are closed sets (C4.2), nothing identifies a key, a
 //! payout, an account, a session or a token (NFR-09).
 
+use crate::openapi::Routes;
 use actix_web::http::Method;
 use http_contract::Code;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -53,6 +54,12 @@ pub const DURATION_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
+/// The commit it was built from, where the build said so (`DLOCK_COMMIT`).
+const COMMIT: &str = match option_env!("DLOCK_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
 #[derive(Clone, Debug)]
 pub(crate) struct HttpMetrics {
     requests: IntCounterVec,
@@ -92,12 +99,12 @@ impl HttpMetrics {
             IntGauge::new("http_requests_in_flight", "Requests that are being answered.").expect("a valid metric name");
         let build = IntGaugeVec::new(
             Opts::new("build_info", "1, labelled with what runs."),
-            &["component", "version", "lab"],
+            &["component", "version", "commit", "lab"],
         )
         .expect("a valid metric name");
         let lab = if cfg!(feature = "lab") { "true" } else { "false" };
         build
-            .with_label_values(&[component, env!("CARGO_PKG_VERSION"), lab])
+            .with_label_values(&[component, env!("CARGO_PKG_VERSION"), COMMIT, lab])
             .set(1);
         // A registry that holds these already belongs to a gateway that was asked for its applications twice; the second
         // one's numbers are then not shown, which is no reason not to serve.
@@ -106,6 +113,9 @@ impl HttpMetrics {
             Box::new(duration.clone()),
             Box::new(in_flight.clone()),
             Box::new(build),
+            // Memory, file descriptors, processor time and start of the process, where the system tells them.
+            #[cfg(target_os = "linux")]
+            Box::new(prometheus::process_collector::ProcessCollector::for_self()),
         ] {
             if let Err(error) = registry.register(collector) {
                 tracing::warn!(event = "metric_not_registered", %error);
@@ -115,6 +125,16 @@ impl HttpMetrics {
             requests,
             duration,
             in_flight,
+        }
+    }
+
+    /// A failure of ours on one of these routes is there at 0 from the start: the first one must not be missed by a rate.
+    pub(crate) fn expect(&self, routes: &Routes) {
+        for route in routes.all() {
+            for method in &route.methods {
+                let labels = [route.template.as_str(), method, Code::Internal.as_str()];
+                let _ = self.requests.with_label_values(&labels);
+            }
         }
     }
 
@@ -181,6 +201,7 @@ mod tests {
             .unwrap();
         let line = "http_requests_total{method=\"other\",outcome=\"NOT_FOUND\",route=\"unmatched\"} 1";
         assert!(text.contains(line), "{text}");
-        assert!(text.contains("build_info{component=\"test\""));
+        assert!(text.contains("build_info{commit=\"") && text.contains("component=\"test\""));
+        assert!(!cfg!(target_os = "linux") || text.contains("process_resident_memory_bytes"));
     }
 }

@@ -158,6 +158,10 @@ impl Routes {
         }
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Route> {
+        self.0.iter().map(|route| &**route)
+    }
+
     /// The route of a raw path: the one with the most literal parts, as `/v1/locks/{key}` against `/v1/locks/all`.
     pub(crate) fn find(&self, path: &str) -> Option<&Arc<Route>> {
         self.0

@@ -674,7 +674,8 @@ async fn every_component_answers_the_probes_and_shows_its_metrics() {
     for line in [
         r#"http_requests_total{method="POST",outcome="FENCED_OUT",route="/v1/notes/{key}"} 1"#,
         r#"http_requests_total{method="POST",outcome="ok",route="/v1/notes/{key}"} 1"#,
-        r#"build_info{component="notes""#,
+        r#"build_info{commit=""#,
+        r#"component="notes""#,
         "http_request_duration_seconds_bucket",
     ] {
         assert!(text.contains(line), "no {line} in {text}");

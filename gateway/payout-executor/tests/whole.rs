@@ -315,8 +315,9 @@ fn a_payout_is_paid_once_and_its_worker_drains() {
         }
         let metrics = worker.caller.text("/metrics", &trace).await.unwrap();
         for name in [
-            "payout_duration_seconds_count{outcome=\"posted\"} 1",
-            "lock_lost_total",
+            "executor_payout_duration_seconds_count{outcome=\"posted\"} 1",
+            "lock_lost_total{reason=\"session_lost\"} 0",
+            "lock_heartbeat_failures_total 0",
             "actor_mailbox_depth",
         ] {
             assert!(metrics.contains(name), "{name}\n{metrics}");

@@ -210,7 +210,8 @@ pub struct PayoutQuery {
 pub struct Tally {
     /// How many payouts are in each state, every state once.
     pub by_state: Vec<(PayoutState, u64)>,
-    /// When the oldest payout in PENDING or CLAIMED was made.
+    /// When the oldest payout was made that is CLAIMED, or is PENDING and has funds: what is left is a backlog. One without
+    /// funds rests lawfully (C1.8).
     pub oldest_open_ms: Option<i64>,
     /// Since when the oldest payout in RAIL_AMBIGUOUS is ambiguous.
     pub oldest_ambiguous_ms: Option<i64>,

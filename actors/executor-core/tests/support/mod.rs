@@ -575,7 +575,7 @@ impl Bench {
         let families = self.registry.gather();
         let family = families
             .iter()
-            .find(|family| family.name() == "payout_duration_seconds")
+            .find(|family| family.name() == "executor_payout_duration_seconds")
             .unwrap();
         let metric = family
             .get_metric()

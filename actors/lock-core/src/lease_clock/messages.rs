@@ -4,9 +4,9 @@ use crate::answers::{Acquired, Refusal};
 use crate::lease::Acquire;
 use actor_kit::{Ask, Reply};
 use lock_api::{
-    AcquireRequest, ExpiredGrant, ExpiryReport, Heartbeat, HeartbeatOutcome, KeyState, LockEvent, LockKey, OpenSession,
-    ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, SessionId, SessionView,
-    StoreError, Ttl,
+    AcquireRequest, ExpiredGrant, ExpiryReport, Heartbeat, HeartbeatOutcome, KeyState, LineageState, LockEvent,
+    LockKey, OpenSession, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest,
+    SessionId, SessionView, StoreError, Ttl,
 };
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -120,10 +120,11 @@ pub(crate) enum ChoreResult {
     More,
     /// Done until next time.
     Done,
-    /// Live sessions and held keys.
+    /// Live sessions, held keys, and whether the store trusts its tokens.
     Counted {
         sessions: i64,
         held: i64,
+        lineage: LineageState,
         took: Duration,
     },
     Failed(StoreError),

@@ -198,6 +198,8 @@ impl Gateway {
         for template in builtin::POST_ROUTES {
             routes.add(template, "POST");
         }
+        let metrics = HttpMetrics::register(&self.registry, self.component);
+        metrics.expect(&routes);
         Data::new(Shared {
             component: self.component,
             host: self.host.clone(),
@@ -213,7 +215,7 @@ impl Gateway {
             notes: self.notes.clone(),
             drain: self.drain.clone(),
             started: AtomicBool::new(false),
-            metrics: HttpMetrics::register(&self.registry, self.component),
+            metrics,
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
             requests: format!("{}/requests", self.component).into(),

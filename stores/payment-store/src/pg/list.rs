@@ -166,7 +166,13 @@ pub(super) async fn tally(database: &Transactions, within: Duration) -> Result<T
             &[
                 ("SELECT state, n FROM payout_tally", &[]),
                 (
-                    "SELECT (SELECT min(created_at) FROM payout WHERE state IN ('PENDING', 'CLAIMED')),
+                    // The oldest is found by the index; only what is unfunded and older is looked at before it.
+                    "SELECT (SELECT p.created_at FROM payout p JOIN account a ON a.account_id = p.account_id
+                             WHERE p.state IN ('PENDING', 'CLAIMED') AND (p.state = 'CLAIMED'
+                                OR p.amount_minor <= a.balance_minor - (SELECT coalesce(sum(h.amount_minor), 0)
+                                    FROM payout h WHERE h.account_id = p.account_id
+                                    AND h.state IN ('CLAIMED', 'RAIL_AMBIGUOUS')))
+                             ORDER BY p.created_at LIMIT 1),
                             (SELECT min(ambiguous_since) FROM payout WHERE state = 'RAIL_AMBIGUOUS'),
                             (SELECT count(*) FROM payout WHERE state = 'RAIL_AMBIGUOUS' AND escalated_at IS NOT NULL)",
                     &[],

@@ -2,6 +2,7 @@
 
 use super::bench;
 use crate::support::{Bench, WITHIN, done};
+use payment_store::NewCredit;
 
 async fn posted() -> Bench {
     let b = bench().await;
@@ -78,6 +79,41 @@ async fn the_tally_counts_each_state() {
     let counts: Vec<_> = tally.by_state.iter().map(|(_, n)| *n).collect();
     assert_eq!(counts, [1, 0, 0, 1, 0]);
     assert!(tally.oldest_open_ms.is_some() && tally.oldest_ambiguous_ms.is_none());
+}
+
+/// PENDING without funds is a lawful rest (C1.8), so it must not look like a backlog that grows for ever.
+#[tokio::test]
+async fn a_payout_without_funds_is_no_backlog_until_they_come() {
+    let b = bench().await;
+    let tally = async || b.store.tally(WITHIN).await.unwrap();
+    b.account("poor", 100).await;
+    let unfunded = b.payout("U", "poor", 101).await;
+    assert_eq!(tally().await.oldest_open_ms, None);
+    // What another payout holds is not there to be spent.
+    let held = b.payout("H", "poor", 60).await;
+    done(b.claim("H", 5).await);
+    b.payout("L", "poor", 50).await;
+    assert_eq!(
+        tally().await.oldest_open_ms,
+        Some(held.created_at_ms),
+        "it is the one in hand"
+    );
+    b.rail.says("H", Some("TIMEOUT"), None).await;
+    done(b.ambiguous("H", 5).await);
+    assert_eq!(
+        tally().await.oldest_open_ms,
+        None,
+        "the ambiguous one still holds its money"
+    );
+    let credit = NewCredit {
+        account_id: "poor".into(),
+        idempotency_key: "c1".into(),
+        amount_minor: 100,
+        reference: "funds".into(),
+        actor: None,
+    };
+    b.store.credit(credit, WITHIN).await.unwrap();
+    assert_eq!(tally().await.oldest_open_ms, Some(unfunded.created_at_ms));
 }
 
 #[tokio::test]
