@@ -5,6 +5,7 @@ use crate::handle::Handle;
 use crate::hosted::{Control, Hosted};
 use crate::metrics::Metrics;
 use crate::restart::RestartPolicy;
+use crate::span::Spans;
 use crate::trace::TraceRing;
 use actix::{Actor, AsyncContext, Recipient};
 use futures_util::future::join_all;
@@ -241,6 +242,12 @@ impl Kit {
     #[must_use]
     pub fn trace(&self) -> &TraceRing {
         &self.0.trace
+    }
+
+    /// Begins spans of this process, for what takes longer than a message.
+    #[must_use]
+    pub fn spans(&self) -> Spans {
+        Spans::new(self.0.trace.clone(), self.0.host.random.clone())
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

@@ -22,6 +22,7 @@ mod hosted;
 mod kit;
 mod metrics;
 mod restart;
+mod span;
 mod trace;
 
 pub use ask::{Answer, Ask, AskError, Reply};
@@ -30,4 +31,5 @@ pub use handle::{Handle, Unsent};
 pub use hosted::{Cx, TimerHandle};
 pub use kit::{ActorInfo, Kit, LastMessage, NoSuchActor};
 pub use restart::RestartPolicy;
+pub use span::{OpenSpan, Span, SpanSide, SpanValue, Spans, TraceObserver};
 pub use trace::{Outcome, TraceContext, TraceQuery, TraceRecord, TraceRing};

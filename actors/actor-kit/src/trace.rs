@@ -1,12 +1,13 @@
 //! The trace: who handled what, when, for how long, with which outcome. Always on, bounded, without an allocation per
 //! message (paths are shared, names are static).
 
+use crate::span::TraceObserver;
 use host_kit::{Clock, Random};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Where a piece of work belongs: W3C trace context (NFR-08). Passed along explicitly with every message.
@@ -206,6 +207,7 @@ pub struct TraceQuery {
 #[derive(Clone, Debug)]
 pub struct TraceRing {
     ring: Arc<Mutex<Ring>>,
+    observer: Arc<OnceLock<Arc<dyn TraceObserver>>>,
     clock: Clock,
 }
 
@@ -230,8 +232,25 @@ impl TraceRing {
                 next: 1,
                 capacity,
             })),
+            observer: Arc::default(),
             clock,
         }
+    }
+
+    /// From now on this is told of every record, and of every span. One at most for the life of a ring: false, and the
+    /// first one stays, when there is one already.
+    pub fn observe(&self, observer: Arc<dyn TraceObserver>) -> bool {
+        self.observer.set(observer).is_ok()
+    }
+
+    pub(crate) fn observer(&self) -> Option<&Arc<dyn TraceObserver>> {
+        self.observer.get()
+    }
+
+    /// The clock that the records' times are of.
+    #[must_use]
+    pub const fn clock(&self) -> &Clock {
+        &self.clock
     }
 
     /// Appends a record; its `seq` is set here. The oldest one goes when the ring is full.
@@ -240,10 +259,15 @@ impl TraceRing {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
         record.seq = ring.next;
         ring.next += 1;
+        let observed = self.observer().map(|observer| (observer, record.clone()));
         if ring.records.len() == ring.capacity {
             ring.records.pop_front();
         }
         ring.records.push_back(record);
+        drop(ring);
+        if let Some((observer, record)) = observed {
+            observer.handled(&record);
+        }
     }
 
     /// The records that the query admits, oldest first.
