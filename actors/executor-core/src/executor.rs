@@ -94,6 +94,7 @@ impl Executor {
             history,
             metrics,
             host: kit.host().clone(),
+            spans: kit.spans(),
             rail_timeout: config.rail_timeout,
             rail_read_timeout: config.rail_read_timeout,
             #[cfg(feature = "lab")]

@@ -9,7 +9,7 @@
 
 use crate::flow::{Ending, Job};
 use crate::ports::{Payments, PortError};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle, TraceContext};
+use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, SpanSide, TimerHandle, TraceContext};
 use host_kit::Random;
 use http_contract::payment::{PayoutAnswer, PayoutState};
 use serde_json::json;
@@ -182,14 +182,19 @@ impl Poller {
         self.polling = true;
         let (payments, batch, cursors) = (self.payments.clone(), self.batch, self.cursors.clone());
         let trace = TraceContext::root(&cx.host().random);
+        let spans = cx.kit().spans();
         cx.pipe(
             async move {
+                let span = spans.of(trace, None, SpanSide::Internal, "payouts.poll");
                 // CLAIMED first, as C1.8 says; the order of the two reads also means that a payout claimed in between
                 // is seen twice rather than not at all.
                 let (claimed, at_claimed) =
                     pages(&*payments, PayoutState::Claimed, batch, cursors.claimed, trace).await;
                 let (pending, at_pending) =
                     pages(&*payments, PayoutState::Pending, batch, cursors.pending, trace).await;
+                if let Some(span) = span {
+                    span.end(claimed.is_err() || pending.is_err());
+                }
                 Found {
                     claimed,
                     pending,
@@ -321,7 +326,7 @@ impl Receive<Polled> for Poller {
                 }
                 Err(error) => {
                     self.failed_polls += 1;
-                    tracing::warn!(event = "poll_failed", claimed, %error);
+                    tracing::warn!(event = "poll_failed", claimed, %error, trace_id = cx.trace().trace_id_hex());
                 }
             }
         }

@@ -120,7 +120,12 @@ impl Receive<Settle> for Worker {
         let clock = cx.clock().clone();
         cx.pipe(
             async move {
+                let span = desk.payout_span(&job, "payout.settle");
                 let ending = desk.settle(&job, &step).await;
+                if let Some(mut span) = span {
+                    span.with("dlock.outcome", ending.label());
+                    span.end(false);
+                }
                 (job, ending, clock.mono().saturating_sub(began))
             },
             |(job, ending, took)| Settled(job, ending, took),
@@ -133,7 +138,7 @@ impl Receive<Settled> for Worker {
         self.desk.metrics.ended(&ending, took);
         tracing::info!(
             event = "payout_put_down",
-            payout = job.payout_id,
+            payout_id = job.payout_id,
             outcome = ending.label(),
             took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             trace_id = job.trace.trace_id_hex(),

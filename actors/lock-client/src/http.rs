@@ -3,7 +3,7 @@
 use crate::client::{LockClient, LockMetrics, Placement};
 use crate::options::{ClientOptions, invalid};
 use crate::transport::{Call, CallFailure, CallFuture, Connect, Servers, Transport};
-use actor_kit::Kit;
+use actor_kit::{Kit, Spans};
 use host_kit::Host;
 use http_client::{CallError, Caller, LockServerApi};
 use http_contract::lock::{
@@ -59,15 +59,30 @@ impl LockClient {
 /// # Errors
 /// [`LockError::Invalid`] when there is no address, or one that is no `http` address.
 pub fn over_http<S: AsRef<str>>(urls: &[S]) -> Result<Connect, LockError> {
+    connecting(urls, None)
+}
+
+/// As [`over_http`]; each call is a span of the process.
+///
+/// # Errors
+/// As [`over_http`].
+pub fn over_http_in_spans<S: AsRef<str>>(urls: &[S], spans: Spans) -> Result<Connect, LockError> {
+    connecting(urls, Some(spans))
+}
+
+fn connecting<S: AsRef<str>>(urls: &[S], spans: Option<Spans>) -> Result<Connect, LockError> {
     let urls: Vec<String> = urls.iter().map(|url| url.as_ref().trim().to_owned()).collect();
     if urls.is_empty() {
         return Err(invalid("no lock server address"));
     }
-    for url in &urls {
+    for (n, url) in urls.iter().enumerate() {
         let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         if host.is_none_or(|host| host.trim_end_matches('/').is_empty()) {
+            // Not repeated: it may hold a password.
             return Err(invalid(format!(
-                "{url:?} is no lock server address such as http://127.0.0.1:8080"
+                "lock server {} of {} has no address such as http://127.0.0.1:8080",
+                n + 1,
+                urls.len()
             )));
         }
     }
@@ -77,10 +92,13 @@ pub fn over_http<S: AsRef<str>>(urls: &[S]) -> Result<Connect, LockError> {
                 connect_timeout: CONNECT_WITHIN,
                 ..http_client::ClientOptions::default()
             });
-            over(
-                urls.iter()
-                    .map(|url| LockServerApi::new(Caller::new(client.clone(), url.as_str(), BEYOND_ANY_CALL))),
-            )
+            over(urls.iter().map(|url| {
+                let caller = Caller::new(client.clone(), url.as_str(), BEYOND_ANY_CALL);
+                LockServerApi::new(match &spans {
+                    Some(spans) => caller.with_spans(spans.clone()),
+                    None => caller,
+                })
+            }))
         };
         Servers {
             work: pool(),

@@ -35,6 +35,6 @@ pub use client::{LockClient, LockMetrics, LockRequest, Placement};
 pub use election::{Leader, LeaderElection};
 pub use held_lock::{HeldLock, LockView};
 #[cfg(feature = "http")]
-pub use http::{over, over_http};
+pub use http::{over, over_http, over_http_in_spans};
 pub use options::{ClientOptions, LeaseSeen, LeaseWatch};
 pub use transport::{Call, CallFailure, CallFuture, Connect, Servers, Transport};

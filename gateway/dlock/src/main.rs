@@ -22,6 +22,7 @@ mod migrate;
 mod output;
 mod payment_resource;
 mod payout;
+mod payout_trace;
 mod payout_executor;
 mod rail_proxy;
 #[cfg(feature = "lab")]

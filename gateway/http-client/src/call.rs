@@ -1,6 +1,6 @@
 //! One call: what is sent, what comes back, and what a failure may mean.
 
-use actor_kit::TraceContext;
+use actor_kit::{OpenSpan, SpanSide, Spans, TraceContext};
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;
 use http_contract::{Problem, header};
@@ -133,6 +133,7 @@ pub struct Caller {
     client: awc::Client,
     base: String,
     timeout: Duration,
+    spans: Option<Spans>,
 }
 
 impl std::fmt::Debug for Caller {
@@ -202,7 +203,15 @@ impl Caller {
             client,
             base: base.trim_end_matches('/').to_owned(),
             timeout,
+            spans: None,
         }
+    }
+
+    /// Each call is a span of its process: the server's request then stands below it, and not below its cause.
+    #[must_use]
+    pub fn with_spans(mut self, spans: Spans) -> Self {
+        self.spans = Some(spans);
+        self
     }
 
     /// The server's address.
@@ -211,13 +220,34 @@ impl Caller {
         &self.base
     }
 
-    pub(crate) fn request(&self, head: &Head<'_>) -> awc::ClientRequest {
+    /// The span of a call, where somebody wants it. Its name is of a closed set; ids stand in the path.
+    fn begin(&self, head: &Head<'_>) -> Option<OpenSpan> {
+        let name = head.method.as_str().to_owned();
+        let mut span = self.spans.as_ref()?.below(head.trace, SpanSide::Client, name)?;
+        span.with("http.request.method", head.method.as_str());
+        span.with("server.address", self.authority());
+        span.with("url.path", head.path.split('?').next().unwrap_or_default());
+        let token = head.headers.iter().find(|(name, _)| *name == header::FENCING_TOKEN);
+        if let Some(token) = token.and_then(|(_, token)| token.parse::<u64>().ok()) {
+            span.with("dlock.token", token);
+        }
+        Some(span)
+    }
+
+    /// Host and port, without what may be a password.
+    fn authority(&self) -> &str {
+        let rest = self.base.split_once("://").map_or(&*self.base, |(_, rest)| rest);
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
+    }
+
+    pub(crate) fn request(&self, head: &Head<'_>, trace: &TraceContext) -> awc::ClientRequest {
         let timeout = head.timeout.unwrap_or(self.timeout);
         let mut request = self
             .client
             .request(head.method.clone(), format!("{}{}", self.base, head.path))
             .timeout(timeout)
-            .insert_header((header::TRACEPARENT, head.trace.to_traceparent()));
+            .insert_header((header::TRACEPARENT, trace.to_traceparent()));
         for (name, value) in &head.headers {
             request = request.insert_header((*name, value.as_str()));
         }
@@ -260,7 +290,36 @@ impl Caller {
         head: Head<'_>,
         body: Option<&B>,
     ) -> Result<(u16, bool, bytes::Bytes), CallError> {
-        let request = self.request(&head);
+        let Some(mut span) = self.begin(&head) else {
+            return self.exchange(&head, head.trace, body).await;
+        };
+        let answer = self.exchange(&head, &span.trace(), body).await;
+        let failed = match &answer {
+            Ok((status, _, _)) => {
+                span.with("http.response.status_code", u64::from(*status));
+                false
+            }
+            Err(CallError::Problem(problem)) => {
+                span.with("http.response.status_code", u64::from(problem.code.status()));
+                span.with("dlock.outcome", problem.code.as_str());
+                problem.code.status() >= 500
+            }
+            Err(error) => {
+                span.with("error.message", error.to_string());
+                true
+            }
+        };
+        span.end(failed);
+        answer
+    }
+
+    async fn exchange<B: Serialize>(
+        &self,
+        head: &Head<'_>,
+        trace: &TraceContext,
+        body: Option<&B>,
+    ) -> Result<(u16, bool, bytes::Bytes), CallError> {
+        let request = self.request(head, trace);
         let sent = match body {
             Some(body) => request.send_json(body).await,
             None => request.send().await,

@@ -161,7 +161,7 @@ impl LockServerApi {
     pub async fn watch(&self, key: &LockKey, after: Option<u64>, trace: &TraceContext) -> Result<SseReader, CallError> {
         let head = Head::get(Self::lock_path(key, "/watch"), trace)
             .optional("Last-Event-ID", after.map(|seq| seq.to_string()).as_deref());
-        SseReader::open(self.0.request(&head)).await
+        SseReader::open(self.0.request(&head, trace)).await
     }
 
     /// L8: breaks a grant.

@@ -21,7 +21,7 @@ use executor_core::{Executor, ExecutorMetrics, History};
 use gateway_kit::{Gateway, Settings};
 use host_kit::Host;
 use http_client::{Caller, PaymentApi, RailProxyApi};
-use lock_client::{LockClient, LockMetrics, Placement, over_http};
+use lock_client::{LockClient, LockMetrics, Placement, over_http_in_spans};
 use prometheus::Registry;
 use std::rc::Rc;
 use utoipa::OpenApi;
@@ -73,7 +73,7 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
             .map_err(|error| RunError::History(path.clone(), error))?,
         None => History::off(),
     };
-    let connect = over_http(&config.lock_servers)?;
+    let connect = over_http_in_spans(&config.lock_servers, kit.spans())?;
     let mut lock_options = config.lock_options.clone();
     lock_options.lease_watch = history.lease_watch();
     let locks = LockClient::start(lock_options, &kit, &lock_metrics, placement, connect).await?;
@@ -86,6 +86,7 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
             url,
             config.call_timeout,
         )
+        .with_spans(kit.spans())
     };
     let payments = HttpPayments::new(PaymentApi::new(caller(&config.payments)), actor);
     let rail = HttpRail::new(RailProxyApi::new(caller(&config.rail_proxy)), actor);

@@ -147,13 +147,16 @@ impl FromRequest for Trace {
     }
 }
 
-/// The trace of a request's head.
-pub(crate) fn trace_of(headers: &HeaderMap, random: &host_kit::Random) -> TraceContext {
-    match single(headers, header::TRACEPARENT) {
-        Ok(Some(value)) => TraceContext::from_traceparent(value).map(|caller| caller.child(random)),
+/// The trace of a request's head, and the caller's span where it gave one.
+pub(crate) fn trace_of(headers: &HeaderMap, random: &host_kit::Random) -> (TraceContext, Option<[u8; 8]>) {
+    let caller = match single(headers, header::TRACEPARENT) {
+        Ok(Some(value)) => TraceContext::from_traceparent(value),
         _ => None,
+    };
+    match caller {
+        Some(caller) => (caller.child(random), Some(caller.span_id())),
+        None => (TraceContext::root(random), None),
     }
-    .unwrap_or_else(|| TraceContext::root(random))
 }
 
 /// The caller's request id, where it is 1–128 visible ASCII characters.

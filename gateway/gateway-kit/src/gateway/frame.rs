@@ -7,6 +7,7 @@ use super::Shared;
 use crate::ApiError;
 use crate::extract::{BodyRead, request_id, trace_of};
 use crate::openapi::Route;
+use crate::refusals::Refused;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -14,9 +15,9 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage, ResponseError};
-use actor_kit::TraceContext;
+use actor_kit::{OpenSpan, SpanSide, TraceContext};
 use futures_util::FutureExt;
-use http_contract::Code;
+use http_contract::{Code, header};
 use http_contract::problem::PROBLEM_JSON;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -36,7 +37,15 @@ struct Seen {
     route: Option<Arc<Route>>,
     request_id: String,
     trace: TraceContext,
+    /// Who asks: the session's owner, or the operator.
+    actor: Option<String>,
     begun: Duration,
+}
+
+impl Seen {
+    fn route_name(&self) -> &str {
+        self.route.as_ref().map_or("unmatched", |route| route.template.as_str())
+    }
 }
 
 pub(super) async fn frame(
@@ -47,12 +56,16 @@ pub(super) async fn frame(
         .app_data::<Data<Shared>>()
         .expect("every application of a gateway has its state")
         .clone();
+    let (trace, caller) = trace_of(request.headers(), &shared.host.random);
     let seen = Seen {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         route: shared.routes.find(request.uri().path()).cloned(),
         request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
-        trace: trace_of(request.headers(), &shared.host.random),
+        trace,
+        actor: [header::ACTOR, header::OPERATOR]
+            .into_iter()
+            .find_map(|name| request.headers().get(name)?.to_str().ok().map(str::to_owned)),
         begun: shared.host.clock.mono(),
     };
     request.extensions_mut().insert(seen.trace);
@@ -60,6 +73,7 @@ pub(super) async fn frame(
         request.extensions_mut().insert(Matched(Arc::clone(route)));
     }
     let span = tracing::info_span!("request", trace_id = seen.trace.trace_id_hex());
+    let exported = begin_span(&shared, &seen, caller, &request);
     async {
         let in_flight = shared.metrics.begin();
         let outcome = answer(&shared, &seen, request, next).await;
@@ -67,10 +81,12 @@ pub(super) async fn frame(
         match outcome {
             Ok((response, code)) => {
                 log(&shared, &seen, response.status(), code);
+                end_span(exported, response.status(), code);
                 Ok(response)
             }
             Err(refusal) => {
                 log(&shared, &seen, refusal.status_code(), Some(refusal.code()));
+                end_span(exported, refusal.status_code(), Some(refusal.code()));
                 // The request is gone, so this cannot be a response of it; actix writes the error as one.
                 let refusal = refusal.in_trace(seen.trace.trace_id_hex());
                 Err(Error::from(match HeaderValue::from_str(&seen.request_id) {
@@ -82,6 +98,41 @@ pub(super) async fn frame(
     }
     .instrument(span)
     .await
+}
+
+/// The span of a request, where somebody wants it; of probes and scrapes there is none.
+fn begin_span(
+    shared: &Shared,
+    seen: &Seen,
+    caller: Option<[u8; 8]>,
+    request: &ServiceRequest,
+) -> Option<OpenSpan> {
+    let route = seen.route_name();
+    if is_quiet(route) || !shared.spans.is_on() {
+        return None;
+    }
+    let name = format!("{} {route}", seen.method);
+    let mut span = shared.spans.of(seen.trace, caller, SpanSide::Server, name)?;
+    span.with("http.request.method", seen.method.as_str());
+    span.with("http.route", route);
+    span.with("url.path", seen.path.as_str());
+    span.with("dlock.request_id", seen.request_id.as_str());
+    let token = request.headers().get(header::FENCING_TOKEN);
+    if let Some(token) = token.and_then(|token| token.to_str().ok()?.parse::<u64>().ok()) {
+        span.with("dlock.token", token);
+    }
+    if let Some(actor) = &seen.actor {
+        span.with("dlock.actor_name", actor.as_str());
+    }
+    Some(span)
+}
+
+fn end_span(span: Option<OpenSpan>, status: StatusCode, code: Option<Code>) {
+    if let Some(mut span) = span {
+        span.with("http.response.status_code", u64::from(status.as_u16()));
+        span.with("dlock.outcome", code.map_or("ok", Code::as_str));
+        span.end(status.is_server_error());
+    }
 }
 
 /// The answer and, where it is a refusal, its code.
@@ -99,8 +150,12 @@ async fn answer(
     let timeout = shared.timeout(seen);
     let handled = AssertUnwindSafe(next.call(request)).catch_unwind();
     let refusal = match tokio::time::timeout(timeout, handled).await {
-        Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
-        Ok(Ok(Err(error))) => refusal_of(&error, seen),
+        Ok(Ok(Ok(response))) => return Ok(translated(shared, seen, response)),
+        Ok(Ok(Err(error))) => {
+            let refusal = refusal_of(&error, seen);
+            remember(shared, seen, &refusal);
+            refusal
+        }
         Ok(Err(_panic)) => ApiError::new(
             Code::Internal,
             "the handler failed; nothing is promised about what was done",
@@ -138,6 +193,7 @@ fn not_served(seen: &Seen) -> Option<ApiError> {
 
 /// What a handler answered; a refusal is written anew with the trace's id, a bare error status becomes a problem.
 fn translated(
+    shared: &Shared,
     seen: &Seen,
     response: ServiceResponse<impl MessageBody + 'static>,
 ) -> (ServiceResponse<BoxBody>, Option<Code>) {
@@ -152,6 +208,7 @@ fn translated(
     };
     match refusal {
         Some(refusal) => {
+            remember(shared, seen, &refusal);
             let (request, _) = response.into_parts();
             let answer = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
             (ServiceResponse::new(request, answer), Some(refusal.code()))
@@ -166,6 +223,31 @@ fn translated(
     }
 }
 
+/// A write that a fence refused is remembered: nothing else of the process's state tells of it.
+fn remember(shared: &Shared, seen: &Seen, refusal: &ApiError) {
+    if refusal.code() == Code::FencedOut {
+        let of = Refused {
+            wall_ms: shared.host.clock.wall_ms(),
+            method: seen.method.as_str(),
+            route: seen.route_name(),
+            path: &seen.path,
+            actor: seen.actor.clone(),
+            trace_id: seen.trace.trace_id_hex(),
+        };
+        let row = shared.refusals.note(of, refusal);
+        tracing::info!(
+            event = "fenced_out",
+            request = row.request,
+            payout_id = row.payout_id,
+            account_id = row.account_id,
+            actor = row.actor,
+            reason = row.reason,
+            presented_token = row.presented_token,
+            highest_token = row.highest_token,
+        );
+    }
+}
+
 /// The refusal that an error stands for: ours as it is, one of actix by its status.
 fn refusal_of(error: &Error, seen: &Seen) -> ApiError {
     if let Some(refusal) = error.as_error::<ApiError>() {
@@ -173,7 +255,7 @@ fn refusal_of(error: &Error, seen: &Seen) -> ApiError {
     }
     let status = error.as_response_error().status_code();
     if status.is_server_error() {
-        tracing::error!(event = "handler_error", detail = %error, path = seen.path);
+        tracing::error!(event = "handler_failed", %error, path = seen.path);
         return bare(status, String::new());
     }
     bare(status, error.to_string())
@@ -242,13 +324,13 @@ impl Shared {
 /// One line per request. A refusal that C3.2 calls an outcome is one: logged at info, never counted as a server error.
 fn log(shared: &Shared, seen: &Seen, status: StatusCode, code: Option<Code>) {
     let took = shared.host.clock.mono().saturating_sub(seen.begun);
-    let route = seen.route.as_ref().map_or("unmatched", |route| route.template.as_str());
+    let route = seen.route_name();
     shared.metrics.observe(route, &seen.method, code, took);
     let outcome = code.map_or("ok", Code::as_str);
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
-                event = "request",
+                event = "request_answered",
                 method = %seen.method,
                 path = seen.path,
                 route,
@@ -259,10 +341,14 @@ fn log(shared: &Shared, seen: &Seen, status: StatusCode, code: Option<Code>) {
             )
         };
     }
-    let quiet = matches!(route, "/livez" | "/readyz" | "/startupz" | "/metrics");
     match status {
         status if status.is_server_error() => line!(warn),
-        _ if quiet => line!(debug),
+        _ if is_quiet(route) => line!(debug),
         _ => line!(info),
     }
+}
+
+/// Routes that are asked all the time, by machines.
+fn is_quiet(route: &str) -> bool {
+    matches!(route, "/livez" | "/readyz" | "/startupz" | "/metrics")
 }

@@ -6,6 +6,7 @@ mod frame;
 pub(crate) use frame::Matched;
 
 use crate::metrics::HttpMetrics;
+use crate::refusals::Refusals;
 use crate::openapi::Routes;
 use crate::{ApiError, Settings};
 use actix_web::body::BoxBody;
@@ -13,7 +14,7 @@ use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{App, HttpResponse, HttpServer};
-use actor_kit::Kit;
+use actor_kit::{Kit, Spans};
 use futures_util::future::{LocalBoxFuture, join_all};
 use host_kit::Host;
 use http_contract::Code;
@@ -63,6 +64,7 @@ pub(crate) struct Shared {
     pub(crate) component: &'static str,
     pub(crate) host: Host,
     pub(crate) kit: Kit,
+    pub(crate) spans: Spans,
     pub(crate) registry: Registry,
     pub(crate) openapi: Value,
     pub(crate) routes: Routes,
@@ -74,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) drain: Drain,
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
+    pub(crate) refusals: Refusals,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
 }
@@ -183,6 +186,7 @@ impl Gateway {
         Data::new(Shared {
             component: self.component,
             host: self.host.clone(),
+            spans: self.kit.spans(),
             kit: self.kit.clone(),
             registry: self.registry.clone(),
             openapi,
@@ -196,6 +200,7 @@ impl Gateway {
             drain: self.drain.clone(),
             started: AtomicBool::new(false),
             metrics: HttpMetrics::register(&self.registry, self.component),
+            refusals: Refusals::default(),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
         })
@@ -242,6 +247,8 @@ impl Gateway {
         let settings = &self.settings;
         let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let drain_timeout = settings.duration("http.drain-timeout");
+        #[cfg(feature = "otel")]
+        let exporting = crate::otel::start(self.component, &self.host, &self.settings, &self.registry, &self.kit)?;
         let apps = self.apps(configure);
         let server = HttpServer::new(move || apps.app())
             .on_connect(crate::peer::remember)
@@ -312,6 +319,10 @@ impl Gateway {
                 served
             }
         };
+        #[cfg(feature = "otel")]
+        if let Some(exporting) = exporting {
+            exporting.stop().await;
+        }
         tracing::info!(event = "stopped");
         served
     }
