@@ -245,7 +245,11 @@ mod tests {
         });
 
         assert_eq!(*seen.handled.lock().unwrap(), [1]);
-        assert_eq!(ring.read(&TraceQuery::default()).len(), 1, "spans are no records of the ring");
+        assert_eq!(
+            ring.read(&TraceQuery::default()).len(),
+            1,
+            "spans are no records of the ring"
+        );
         let ended = seen.ended.lock().unwrap();
         let [call, payout] = &ended[..] else {
             panic!("not two spans: {ended:?}")

@@ -253,9 +253,12 @@ impl Desk {
                 at.set("claim");
                 let claimed = self.claim(&seen, held, job).await?;
                 tracing::info!(
-                    event = "recovery_begun", payout_id = job.payout_id, token = held.token().get(),
+                    event = "recovery_begun",
+                    payout_id = job.payout_id,
+                    token = held.token().get(),
                     outcome = found.as_ref().and_then(|row| row.outcome).map(Outcome::as_str),
-                    submitted = found.is_some(), trace_id = job.trace.trace_id_hex(),
+                    submitted = found.is_some(),
+                    trace_id = job.trace.trace_id_hex(),
                 );
                 match decide::evidence(found.as_ref()) {
                     Evidence::Nothing => self.submit_and_settle(&claimed, held, job, at, true).await,

@@ -199,7 +199,11 @@ impl Behaviour for RailSubmission {
 
     fn started(&mut self, cx: &mut Cx<'_, Self>) {
         if !self.first {
-            tracing::error!(event = "submission_abandoned", actor = cx.path(), trace_id = cx.trace().trace_id_hex());
+            tracing::error!(
+                event = "submission_abandoned",
+                actor = cx.path(),
+                trace_id = cx.trace().trace_id_hex()
+            );
             cx.stop();
         }
     }

@@ -22,8 +22,8 @@ mod migrate;
 mod output;
 mod payment_resource;
 mod payout;
-mod payout_trace;
 mod payout_executor;
+mod payout_trace;
 mod rail_proxy;
 #[cfg(feature = "lab")]
 mod rail_stub;

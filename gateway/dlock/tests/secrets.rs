@@ -33,7 +33,11 @@ fn password_file() -> tempfile::NamedTempFile {
 
 /// A database that is not there: the port is nobody's.
 fn database() -> String {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     format!("postgres://dlock:{IN_URL}@127.0.0.1:{port}/dlock?connect_timeout=1&password={IN_QUERY}")
 }
 
@@ -42,7 +46,11 @@ fn a_component_that_cannot_reach_its_database_says_so_without_the_password() {
     let (url, file) = (database(), password_file());
     let path = file.path().display().to_string();
     for (component, store, more) in [
-        ("lock-server", "lock.store", vec!["--set", "lock.store.connect-timeout=1s"]),
+        (
+            "lock-server",
+            "lock.store",
+            vec!["--set", "lock.store.connect-timeout=1s"],
+        ),
         ("payment-resource", "payment.store", vec![]),
         ("rail-proxy", "rail.store", vec!["--rail", "http://127.0.0.1:1"]),
     ] {
@@ -73,8 +81,14 @@ fn a_component_that_cannot_reach_its_database_says_so_without_the_password() {
 #[test]
 fn a_value_that_is_refused_is_not_repeated() {
     for (args, name) in [
-        (vec!["lock-server", "--store", "mysql://dlock:hunter2-in-a-url@host/db"], "lock.store.url"),
-        (vec!["rail-proxy", "--rail", "ftp://dlock:hunter2-in-a-url@host"], "rail.url"),
+        (
+            vec!["lock-server", "--store", "mysql://dlock:hunter2-in-a-url@host/db"],
+            "lock.store.url",
+        ),
+        (
+            vec!["rail-proxy", "--rail", "ftp://dlock:hunter2-in-a-url@host"],
+            "rail.url",
+        ),
         (
             vec![
                 "payout-executor",
@@ -104,9 +118,27 @@ fn nothing_that_a_working_system_says_holds_a_secret() {
     // A rail, a lock server and a payment resource behind addresses with passwords.
     let with = |address: &str| format!("http://dlock:{IN_URL}@{address}");
     let pay = format!("sqlite:{}", whole.dir.path().join("pay").display());
-    let (rail, log) = (with(&whole.stub.addr), [("DLOCK_LOG", "trace"), ("PGPASSWORD", IN_ENVIRONMENT)]);
-    whole.proxy = Component::start(&["rail-proxy", "--listen", "127.0.0.1:0", "--store", &pay, "--rail", &rail], &log);
-    let (lock, payments, proxy) = (with(&whole.lock.addr), with(&whole.payments.addr), with(&whole.proxy.addr));
+    let (rail, log) = (
+        with(&whole.stub.addr),
+        [("DLOCK_LOG", "trace"), ("PGPASSWORD", IN_ENVIRONMENT)],
+    );
+    whole.proxy = Component::start(
+        &[
+            "rail-proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &pay,
+            "--rail",
+            &rail,
+        ],
+        &log,
+    );
+    let (lock, payments, proxy) = (
+        with(&whole.lock.addr),
+        with(&whole.payments.addr),
+        with(&whole.proxy.addr),
+    );
     let worker = [
         "payout-executor",
         "--listen",
@@ -130,12 +162,26 @@ fn nothing_that_a_working_system_says_holds_a_secret() {
     for component in [&whole.lock, &whole.payments, &whole.proxy, &whole.workers[0]] {
         ask_with_secrets(component);
     }
-    let all = [&whole.lock, &whole.payments, &whole.proxy, &whole.workers[0], &whole.stub];
+    let all = [
+        &whole.lock,
+        &whole.payments,
+        &whole.proxy,
+        &whole.workers[0],
+        &whole.stub,
+    ];
     for (n, component) in all.into_iter().enumerate() {
         clean(&format!("the log of component {n}"), &component.said());
     }
     for component in [&whole.lock, &whole.payments, &whole.proxy, &whole.workers[0]] {
-        for path in ["/debug/actors", "/debug/trace?format=jsonl", "/debug/trace?format=perfetto", "/metrics", "/readyz", "/version", "/refusals"] {
+        for path in [
+            "/debug/actors",
+            "/debug/trace?format=jsonl",
+            "/debug/trace?format=perfetto",
+            "/metrics",
+            "/readyz",
+            "/version",
+            "/refusals",
+        ] {
             clean(path, &whole.get(component, path));
         }
     }
@@ -143,11 +189,20 @@ fn nothing_that_a_working_system_says_holds_a_secret() {
     clean("--print-config", &format!("{}{}", stdout(&printed), stderr(&printed)));
     assert!(stdout(&printed).contains("dlock:***@"), "{}", stdout(&printed));
     let alone = dlock()
-        .args(["rail-proxy", "--rail", &format!("http://{ALONE}@rail?api_key={IN_QUERY}"), "--print-config"])
+        .args([
+            "rail-proxy",
+            "--rail",
+            &format!("http://{ALONE}@rail?api_key={IN_QUERY}"),
+            "--print-config",
+        ])
         .output()
         .unwrap();
     clean("--print-config", &format!("{}{}", stdout(&alone), stderr(&alone)));
-    assert!(stdout(&alone).contains("http://***@rail?api_key=***"), "{}", stdout(&alone));
+    assert!(
+        stdout(&alone).contains("http://***@rail?api_key=***"),
+        "{}",
+        stdout(&alone)
+    );
 }
 
 /// A request with secrets where clients put them: in a header, and in a query that is no parameter of the route.

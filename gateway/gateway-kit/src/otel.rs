@@ -388,6 +388,9 @@ mod tests {
         hand.jump_wall_ms(60_000);
         converter.look_at_the_clock();
         let moved = converter.wall(second).duration_since(before).unwrap();
-        assert!(moved > Duration::from_secs(59) && moved < Duration::from_secs(61), "{moved:?}");
+        assert!(
+            moved > Duration::from_secs(59) && moved < Duration::from_secs(61),
+            "{moved:?}"
+        );
     }
 }

@@ -122,7 +122,11 @@ mod tests {
         let of_one = refusals.read(Some("P1"), 2);
         assert_eq!(of_one.iter().map(|row| row.seq).collect::<Vec<_>>(), [1024, 1026]);
         assert_eq!(
-            (of_one[0].presented_token, of_one[0].highest_token, of_one[0].reason.as_deref()),
+            (
+                of_one[0].presented_token,
+                of_one[0].highest_token,
+                of_one[0].reason.as_deref()
+            ),
             (Some(33), Some(34), Some("stale"))
         );
     }
@@ -135,6 +139,12 @@ mod tests {
         refusals.note(submit, &error().about("payout_id", "P7").about("account_id", "A"));
         let rows = refusals.read(Some("P7"), 10);
         assert_eq!((rows.len(), rows[0].account_id.as_deref()), (1, Some("A")));
-        assert!(!error().about("payout_id", "P7").problem("t").fields.contains_key("payout_id"));
+        assert!(
+            !error()
+                .about("payout_id", "P7")
+                .problem("t")
+                .fields
+                .contains_key("payout_id")
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! One call: what is sent, what comes back, and what a failure may mean.
 
-use actor_kit::{OpenSpan, SpanSide, Spans, TraceContext};
+use actor_kit::{Spans, TraceContext};
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;
 use http_contract::{Problem, header};
@@ -146,10 +146,10 @@ impl std::fmt::Debug for Caller {
 
 /// The head of a call.
 pub(crate) struct Head<'a> {
-    method: Method,
-    path: String,
-    headers: Vec<(&'static str, String)>,
-    trace: &'a TraceContext,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) trace: &'a TraceContext,
     timeout: Option<Duration>,
 }
 
@@ -220,27 +220,6 @@ impl Caller {
         &self.base
     }
 
-    /// The span of a call, where somebody wants it. Its name is of a closed set; ids stand in the path.
-    fn begin(&self, head: &Head<'_>) -> Option<OpenSpan> {
-        let name = head.method.as_str().to_owned();
-        let mut span = self.spans.as_ref()?.below(head.trace, SpanSide::Client, name)?;
-        span.with("http.request.method", head.method.as_str());
-        span.with("server.address", self.authority());
-        span.with("url.path", head.path.split('?').next().unwrap_or_default());
-        let token = head.headers.iter().find(|(name, _)| *name == header::FENCING_TOKEN);
-        if let Some(token) = token.and_then(|(_, token)| token.parse::<u64>().ok()) {
-            span.with("dlock.token", token);
-        }
-        Some(span)
-    }
-
-    /// Host and port, without what may be a password.
-    fn authority(&self) -> &str {
-        let rest = self.base.split_once("://").map_or(&*self.base, |(_, rest)| rest);
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        authority.rsplit_once('@').map_or(authority, |(_, host)| host)
-    }
-
     pub(crate) fn request(&self, head: &Head<'_>, trace: &TraceContext) -> awc::ClientRequest {
         let timeout = head.timeout.unwrap_or(self.timeout);
         let mut request = self
@@ -290,26 +269,12 @@ impl Caller {
         head: Head<'_>,
         body: Option<&B>,
     ) -> Result<(u16, bool, bytes::Bytes), CallError> {
-        let Some(mut span) = self.begin(&head) else {
+        let spans = self.spans.as_ref();
+        let Some(span) = spans.and_then(|spans| crate::span::begin(spans, &head, &self.base)) else {
             return self.exchange(&head, head.trace, body).await;
         };
         let answer = self.exchange(&head, &span.trace(), body).await;
-        let failed = match &answer {
-            Ok((status, _, _)) => {
-                span.with("http.response.status_code", u64::from(*status));
-                false
-            }
-            Err(CallError::Problem(problem)) => {
-                span.with("http.response.status_code", u64::from(problem.code.status()));
-                span.with("dlock.outcome", problem.code.as_str());
-                problem.code.status() >= 500
-            }
-            Err(error) => {
-                span.with("error.message", error.to_string());
-                true
-            }
-        };
-        span.end(failed);
+        crate::span::end(span, &answer);
         answer
     }
 

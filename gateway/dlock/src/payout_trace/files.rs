@@ -9,7 +9,17 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// The fields that a line says elsewhere, or that say nothing here.
-const NOT_REPEATED: &[&str] = &["at", "level", "component", "event", "target", "token", "payout_id", "trace_id", "message"];
+const NOT_REPEATED: &[&str] = &[
+    "at",
+    "level",
+    "component",
+    "event",
+    "target",
+    "token",
+    "payout_id",
+    "trace_id",
+    "message",
+];
 
 /// Reads the files twice: for the payout's traces, then for all lines of it and of them.
 ///
@@ -29,13 +39,19 @@ pub(super) fn read(files: &[PathBuf], payout_id: &str, gathered: &mut Gathered) 
     for file in files {
         let before = lines.len();
         each(file, |line| {
-            let traced = line["trace_id"].as_str().is_some_and(|trace| gathered.traces.contains(trace));
+            let traced = line["trace_id"]
+                .as_str()
+                .is_some_and(|trace| gathered.traces.contains(trace));
             if traced || line["payout_id"] == payout_id {
                 lines.extend(told(&line));
             }
         })?;
         let found = format!("{} lines of the payout", lines.len() - before);
-        gathered.read("log", &file.display().to_string(), (lines.len() == before).then_some(found));
+        gathered.read(
+            "log",
+            &file.display().to_string(),
+            (lines.len() == before).then_some(found),
+        );
     }
     Ok(lines)
 }
@@ -51,7 +67,9 @@ fn each(path: &Path, mut take: impl FnMut(Value)) -> Result<(), Failure> {
         if reader.read_until(b'\n', &mut bytes).map_err(unreadable)? == 0 {
             return Ok(());
         }
-        let Some(start) = bytes.iter().position(|byte| *byte == b'{') else { continue };
+        let Some(start) = bytes.iter().position(|byte| *byte == b'{') else {
+            continue;
+        };
         if let Ok(line @ Value::Object(_)) = serde_json::from_slice(&bytes[start..]) {
             take(line);
         }
@@ -65,7 +83,9 @@ fn told(line: &Value) -> Option<Line> {
         Some(level @ ("warn" | "error")) => format!("{} ", level.to_uppercase()),
         _ => String::new(),
     };
-    let said = text("message").map(|message| format!(": {message}")).unwrap_or_default();
+    let said = text("message")
+        .map(|message| format!(": {message}"))
+        .unwrap_or_default();
     Some(Line {
         at_ns: instant(line["at"].as_str()?)?,
         source: "log",
@@ -104,7 +124,10 @@ mod tests {
         .unwrap();
         let mut gathered = Gathered::default();
         let lines = read(&[file.path().to_owned()], "P1", &mut gathered).unwrap();
-        let told: Vec<_> = lines.iter().map(|line| (line.component.as_str(), line.what.as_str(), line.token)).collect();
+        let told: Vec<_> = lines
+            .iter()
+            .map(|line| (line.component.as_str(), line.what.as_str(), line.token))
+            .collect();
         assert_eq!(
             told,
             [

@@ -68,7 +68,10 @@ mod tests {
         };
         let told = line.told(instant("2026-11-30T01:00:00Z").unwrap());
         assert_eq!(told["at"], "2026-11-30T01:00:02.500000Z");
-        assert_eq!((&told["after"], &told["after_us"]), (&json!("+2.500000 s"), &json!(2_500_000)));
+        assert_eq!(
+            (&told["after"], &told["after_us"]),
+            (&json!("+2.500000 s"), &json!(2_500_000))
+        );
         assert_eq!(instant("yesterday"), None);
     }
 }

@@ -11,8 +11,8 @@
 
 mod files;
 mod line;
-mod rings;
 mod records;
+mod rings;
 
 pub(crate) use line::Line;
 
@@ -86,7 +86,12 @@ impl Gathered {
             }
             Err(error) => {
                 let reached = matches!(&error, CallError::Problem(problem) if problem.code.status() < 500);
-                self.unread(what, place, if reached { "absent" } else { "unreached" }, error.to_string());
+                self.unread(
+                    what,
+                    place,
+                    if reached { "absent" } else { "unreached" },
+                    error.to_string(),
+                );
                 None
             }
         }

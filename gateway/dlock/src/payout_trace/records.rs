@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use http_client::CallError;
 use http_contract::lock::AuditRow;
 use http_contract::payment::TransitionRow;
-use http_contract::rail::SubmissionRow;
+use http_contract::rail::{LookupRow, SubmissionRow};
 use http_contract::refusal::{RefusalRow, RefusalsAnswer};
 use http_contract::{Code, Page};
 use lock_api::LockKey;
@@ -31,7 +31,9 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
     if payout.is_some() {
         let history = payments.payout_history(id, trace).await;
         let history = gathered.take("history", &args.at.payments, history);
-        gathered.lines.extend(history.into_iter().flat_map(|page| page.items).filter_map(transition));
+        gathered
+            .lines
+            .extend(history.into_iter().flat_map(|page| page.items).filter_map(transition));
     }
     let submission = match rail.submission(id, trace).await {
         Err(error) if error.code() == Some(Code::SubmissionNotFound) => {
@@ -43,6 +45,11 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
     if let Some(row) = &submission {
         gathered.lines.extend(submitted(row));
     }
+    let lookups = rail.lookups(id, PAGE, trace).await;
+    let lookups = gathered.take("lookups", &args.at.rail_proxy, lookups);
+    gathered
+        .lines
+        .extend(lookups.into_iter().flat_map(|page| page.items).filter_map(looked_up));
     let exceptions = rail.exceptions(trace).await;
     let exceptions = gathered.take("exceptions", &args.at.rail_proxy, exceptions);
     for row in exceptions.into_iter().flat_map(|page| page.items) {
@@ -62,9 +69,13 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
         let path = format!("/refusals?limit={PAGE}&payout_id={}", http_client::path_segment(id));
         let answer: Result<RefusalsAnswer, CallError> = api.plain(url).get_json(&path, trace).await;
         if let Some(answer) = gathered.take("refusals", url, answer) {
-            gathered.traces.extend(answer.items.iter().map(|row| row.trace_id.clone()));
+            gathered
+                .traces
+                .extend(answer.items.iter().map(|row| row.trace_id.clone()));
             let component = answer.component;
-            gathered.lines.extend(answer.items.into_iter().filter_map(|row| refused(&component, row)));
+            gathered
+                .lines
+                .extend(answer.items.into_iter().filter_map(|row| refused(&component, row)));
         }
     }
     gathered.tokens = gathered.lines.iter().filter_map(|line| line.token).collect();
@@ -104,21 +115,56 @@ fn submitted(row: &SubmissionRow) -> Vec<Line> {
             trace_id: None,
         })
     };
-    let fence = if row.fencing_enforced { "" } else { ", THE FENCE WAS OFF" };
+    let fence = if row.fencing_enforced {
+        ""
+    } else {
+        ", THE FENCE WAS OFF"
+    };
     let outcome = row.outcome.map_or("no outcome", |outcome| outcome.as_str());
     let more: Vec<&str> = [&row.cause, &row.decline_reason, &row.rail_reference]
         .into_iter()
         .filter_map(Option::as_deref)
         .collect();
-    let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+    let more = if more.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", more.join(", "))
+    };
     [
-        line(Some(&row.intent_at), format!("submission {}: intent recorded{fence}", row.submission_id)),
-        line(row.forwarded_at.as_deref(), "submission forwarded to the rail".to_owned()),
-        line(row.outcome_at.as_deref(), format!("submission's outcome: {outcome}{more}")),
+        line(
+            Some(&row.intent_at),
+            format!("submission {}: intent recorded{fence}", row.submission_id),
+        ),
+        line(
+            row.forwarded_at.as_deref(),
+            "submission forwarded to the rail".to_owned(),
+        ),
+        line(
+            row.outcome_at.as_deref(),
+            format!("submission's outcome: {outcome}{more}"),
+        ),
     ]
     .into_iter()
     .flatten()
     .collect()
+}
+
+/// What the rail said when it was asked.
+fn looked_up(row: LookupRow) -> Option<Line> {
+    let reference = row
+        .rail_reference
+        .map(|text| format!(", reference {text}"))
+        .unwrap_or_default();
+    Some(Line {
+        at_ns: instant(&row.at)?,
+        source: "lookup",
+        component: "rail-proxy".to_owned(),
+        what: format!(
+            "the rail was asked: {}, {} executions{reference}",
+            row.verdict, row.executions
+        ),
+        ..Line::default()
+    })
 }
 
 /// Who showed which token, and which one stood against it.
@@ -133,9 +179,15 @@ fn refused(component: &str, row: RefusalRow) -> Option<Line> {
         token: row.presented_token,
         what: match row.reason.as_deref() {
             Some("token_spent") => {
-                format!("FENCED_OUT: {who} showed token {shown}, refused because it has had its one submission ({})", row.request)
+                format!(
+                    "FENCED_OUT: {who} showed token {shown}, refused because it has had its one submission ({})",
+                    row.request
+                )
             }
-            _ => format!("FENCED_OUT: {who} showed token {shown}, refused because {highest} is higher or was shut out ({})", row.request),
+            _ => format!(
+                "FENCED_OUT: {who} showed token {shown}, refused because {highest} is higher or was shut out ({})",
+                row.request
+            ),
         },
         actor: row.actor,
         trace_id: Some(row.trace_id),
@@ -190,7 +242,10 @@ async fn grants(api: &Api, args: &Args, account: &str, gathered: &mut Gathered) 
 
 fn granted(at_ns: i128, row: AuditRow) -> Line {
     let reason = row.reason.map(|reason| format!(", {reason}")).unwrap_or_default();
-    let session = row.session_id.map(|session| format!(" (session {session})")).unwrap_or_default();
+    let session = row
+        .session_id
+        .map(|session| format!(" (session {session})"))
+        .unwrap_or_default();
     Line {
         at_ns,
         source: "lock",
@@ -221,7 +276,11 @@ mod tests {
             trace_id: "ab".into(),
         };
         let line = refused("rail-proxy", row).unwrap();
-        assert!(line.what.contains("W1 showed token 33, refused because 34 is higher"), "{}", line.what);
+        assert!(
+            line.what.contains("W1 showed token 33, refused because 34 is higher"),
+            "{}",
+            line.what
+        );
         assert_eq!((line.token, line.trace_id.as_deref()), (Some(33), Some("ab")));
     }
 }

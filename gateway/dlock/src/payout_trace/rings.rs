@@ -56,7 +56,9 @@ fn parse(text: &str) -> Ring {
     // The distance of the process's monotonic time from the wall's: one for all its lines, so that they keep their order.
     let mut anchor = None;
     for line in text.lines().rev() {
-        let Ok(line) = serde_json::from_str::<Value>(line) else { continue };
+        let Ok(line) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
         let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
         let number = |name: &str| line[name].as_u64();
         let (Some(actor), Some(at_ns), Some(wall_ms)) =
@@ -103,7 +105,11 @@ fn named(part: &str, name: &str) -> bool {
 /// Tells the messages of the traces that are known by now.
 pub(super) fn tell(rings: &[Ring], gathered: &mut Gathered) {
     for ring in rings {
-        for record in ring.records.iter().filter(|record| gathered.traces.contains(&record.trace_id)) {
+        for record in ring
+            .records
+            .iter()
+            .filter(|record| gathered.traces.contains(&record.trace_id))
+        {
             gathered.lines.push(Line {
                 at_ns: record.at_ns,
                 source: "span",
@@ -133,13 +139,20 @@ mod tests {
             {"seq":3,"actor":"rail-proxy/submissions/P1#2","message":"Submit","at_ns":3000,"queued_ns":0,"handled_ns":0,"outcome":"done","trace_id":"cc","at_wall_ms":6}"#;
         let rings = [parse(text)];
         assert_eq!(rings[0].component, "rail-proxy");
-        assert_eq!(traces_of(&rings, "P1"), BTreeSet::from(["aa".to_owned(), "cc".to_owned()]));
+        assert_eq!(
+            traces_of(&rings, "P1"),
+            BTreeSet::from(["aa".to_owned(), "cc".to_owned()])
+        );
         let mut gathered = Gathered {
             traces: traces_of(&rings, "P1"),
             ..Gathered::default()
         };
         tell(&rings, &mut gathered);
-        let told: Vec<_> = gathered.lines.iter().map(|line| (line.at_ns, line.token, line.what.as_str())).collect();
+        let told: Vec<_> = gathered
+            .lines
+            .iter()
+            .map(|line| (line.at_ns, line.token, line.what.as_str()))
+            .collect();
         assert_eq!(
             told,
             [

@@ -311,10 +311,6 @@ async fn panic(shared: Data<Shared>, request: HttpRequest, trace: Trace) -> Resu
         .kit
         .crash(&path)
         .map_err(|error| ApiError::new(Code::NotFound, error.to_string()))?;
-    tracing::warn!(
-        event = "panic_asked",
-        actor = path,
-        trace_id = trace.0.trace_id_hex()
-    );
+    tracing::warn!(event = "panic_asked", actor = path, trace_id = trace.0.trace_id_hex());
     Ok(HttpResponse::Ok().json(json!({"actor": path})))
 }

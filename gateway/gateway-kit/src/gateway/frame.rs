@@ -17,8 +17,8 @@ use actix_web::web::Data;
 use actix_web::{Error, HttpMessage, ResponseError};
 use actor_kit::{OpenSpan, SpanSide, TraceContext};
 use futures_util::FutureExt;
-use http_contract::{Code, header};
 use http_contract::problem::PROBLEM_JSON;
+use http_contract::{Code, header};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,12 +101,7 @@ pub(super) async fn frame(
 }
 
 /// The span of a request, where somebody wants it; of probes and scrapes there is none.
-fn begin_span(
-    shared: &Shared,
-    seen: &Seen,
-    caller: Option<[u8; 8]>,
-    request: &ServiceRequest,
-) -> Option<OpenSpan> {
+fn begin_span(shared: &Shared, seen: &Seen, caller: Option<[u8; 8]>, request: &ServiceRequest) -> Option<OpenSpan> {
     let route = seen.route_name();
     if is_quiet(route) || !shared.spans.is_on() {
         return None;

@@ -6,8 +6,8 @@ mod frame;
 pub(crate) use frame::Matched;
 
 use crate::metrics::HttpMetrics;
-use crate::refusals::Refusals;
 use crate::openapi::Routes;
+use crate::refusals::Refusals;
 use crate::{ApiError, Settings};
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};

@@ -110,7 +110,11 @@ impl PgPayments {
             });
         };
         let (lineage, stands, can_too_much): (String, bool, bool) = (known.get(0), known.get(1), known.get(2));
-        tracing::info!(event = "paydb_opened", lineage, fencing_enforced = fencing.is_enforced());
+        tracing::info!(
+            event = "paydb_opened",
+            lineage,
+            fencing_enforced = fencing.is_enforced()
+        );
         if !stands {
             tracing::warn!(
                 event = "paydb_restored",
