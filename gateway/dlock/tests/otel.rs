@@ -239,7 +239,7 @@ fn a_collector_that_never_answers_costs_spans_and_nothing_else() {
     });
     let env = [
         ("DLOCK_OTEL_ENDPOINT", &*endpoint),
-        ("DLOCK_OTEL_QUEUE_MAX", "8"),
+        ("DLOCK_OTEL_QUEUE_MAX", "1"),
         ("DLOCK_OTEL_EXPORT_TIMEOUT", "2s"),
     ];
     let mut whole = Whole::new(&env);

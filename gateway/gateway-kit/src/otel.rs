@@ -76,12 +76,6 @@ impl Tap {
     }
 }
 
-impl std::fmt::Debug for Ended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Ended")
-    }
-}
-
 impl TraceObserver for Tap {
     fn handled(&self, record: &TraceRecord) {
         self.hand_over(Ended::Message(record.clone()));
@@ -228,12 +222,8 @@ async fn export(
             None if failing => tracing::info!(event = "otel_export_resumed"),
             _ => {}
         }
-        failing = fate_failed(fate);
+        failing = matches!(fate, Fate::Failed);
     }
-}
-
-const fn fate_failed(fate: Fate) -> bool {
-    matches!(fate, Fate::Failed)
 }
 
 /// Makes spans of OpenTelemetry out of ours.
