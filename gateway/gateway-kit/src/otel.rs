@@ -191,14 +191,20 @@ async fn export(
     let mut gathered = Vec::with_capacity(BATCH_MAX);
     let (mut stopping, mut failing) = (false, false);
     loop {
-        if from.recv_many(&mut gathered, BATCH_MAX).await == 0 {
+        let received = tokio::select! {
+            received = from.recv_many(&mut gathered, BATCH_MAX) => received,
+            _ = &mut stopped, if !stopping => {
+                // What waits is still received; nothing more is taken.
+                stopping = true;
+                from.close();
+                continue;
+            }
+        };
+        if received == 0 {
             return;
         }
-        if !stopping && gathered.len() < BATCH_MAX {
-            stopping = tokio::time::timeout(GATHER, &mut stopped).await.is_ok();
-        }
-        if stopping {
-            // What waits is still received; nothing more is taken.
+        if !stopping && gathered.len() < BATCH_MAX && tokio::time::timeout(GATHER, &mut stopped).await.is_ok() {
+            stopping = true;
             from.close();
         }
         while gathered.len() < BATCH_MAX
