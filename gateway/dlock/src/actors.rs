@@ -116,7 +116,8 @@ fn tree(answer: &Value) -> String {
 fn row(depth: usize, actor: &Value) -> [String; 8] {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let path = text(&actor["path"]);
-    let name = match actor["parent"].as_str().and_then(|parent| path.strip_prefix(parent)) {
+    let below = actor["parent"].as_str().filter(|_| depth > 0);
+    let name = match below.and_then(|parent| path.strip_prefix(parent)) {
         Some(rest) => rest.trim_start_matches('/').to_owned(),
         None => path,
     };

@@ -121,7 +121,7 @@ fn the_arrow_of_a_payout_passes_all_four_components() {
 fn a_running_component_gives_its_trace_and_its_actors() {
     let lab = Lab::new();
     let url = lab.server.url();
-    let taken = lab.json(&["lock", "acquire", "report/daily"]);
+    let taken = lab.json(&["lock", "acquire", "report/daily", "--ttl", "300s"]);
     let token = taken["token"].as_u64().unwrap();
 
     let output = run(&["trace", "dump", &url]);
