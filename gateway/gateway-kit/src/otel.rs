@@ -298,11 +298,17 @@ impl Converter {
             attributes.push(KeyValue::new("dlock.token", i64::try_from(token).unwrap_or(i64::MAX)));
         }
         let failed = matches!(record.outcome, Outcome::Panicked | Outcome::Failed);
+        // A ring that holds requests and calls besides messages says so in the kind.
+        let kind = match record.kind {
+            "request" => SpanKind::Server,
+            "call" => SpanKind::Client,
+            _ => SpanKind::Internal,
+        };
         SpanData {
             span_context: context(record.trace.trace_id(), record.trace.span_id()),
             parent_span_id: SpanId::from_bytes(record.parent_span),
-            parent_span_is_remote: false,
-            span_kind: SpanKind::Internal,
+            parent_span_is_remote: kind == SpanKind::Server,
+            span_kind: kind,
             name: record.message.into(),
             start_time: self.wall(record.at),
             end_time: self.wall(record.at + record.handled),
