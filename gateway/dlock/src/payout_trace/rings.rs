@@ -22,6 +22,8 @@ struct Record {
     handled_us: u64,
     token: Option<u64>,
     trace_id: String,
+    /// The payout that the message itself names; requests and calls name those that are merely looked at, too.
+    payout: Option<String>,
 }
 
 /// Reads the rings that are served. Each line is read leniently: one that is no message is passed over.
@@ -69,29 +71,41 @@ fn parse(text: &str) -> Ring {
         let at_ns = i128::from(at_ns);
         let anchor = *anchor.get_or_insert(i128::from(wall_ms) * 1_000_000 - at_ns);
         if ring.component.is_empty() {
-            ring.component = actor.split('/').next().unwrap_or_default().to_owned();
+            let first = || actor.split('/').next().unwrap_or_default().to_owned();
+            ring.component = line["component"].as_str().map_or_else(first, str::to_owned);
         }
         ring.records.push(Record {
             at_ns: anchor + at_ns,
             actor: actor.to_owned(),
             message: text("message"),
-            outcome: text("outcome"),
+            outcome: match line["code"].as_str() {
+                Some(code) => format!("{} {code}", text("outcome")),
+                None => text("outcome"),
+            },
             queued_us: number("queued_ns").unwrap_or(0) / 1_000,
             handled_us: number("handled_ns").unwrap_or(0) / 1_000,
             token: number("token"),
             trace_id: text("trace_id"),
+            payout: line["payout"]
+                .as_str()
+                .filter(|_| !matches!(line["kind"].as_str(), Some("request" | "call")))
+                .map(str::to_owned),
         });
     }
     ring.records.reverse();
     ring
 }
 
-/// The traces in which an actor of this payout worked: such an actor has the payout's id in its path.
+/// The traces in which something worked on this payout: an actor with the payout's id in its path, or a message that names
+/// it.
 pub(super) fn traces_of(rings: &[Ring], payout_id: &str) -> BTreeSet<String> {
     rings
         .iter()
         .flat_map(|ring| &ring.records)
-        .filter(|record| record.actor.split('/').any(|part| named(part, payout_id)))
+        .filter(|record| {
+            let of_its_actor = record.actor.split('/').any(|part| named(part, payout_id));
+            of_its_actor || record.payout.as_deref() == Some(payout_id)
+        })
         .map(|record| record.trace_id.clone())
         .collect()
 }
@@ -136,12 +150,14 @@ mod tests {
             {"seq":1,"actor":"rail-proxy/submissions/P1","message":"Submit","at_ns":1000,"queued_ns":2000,"handled_ns":3000,"outcome":"deferred","trace_id":"aa","token":7,"at_wall_ms":5}
             {"seq":2,"actor":"rail-proxy/submissions/P10","message":"Submit","at_ns":2000,"queued_ns":0,"handled_ns":0,"outcome":"done","trace_id":"bb","token":null,"at_wall_ms":5}
             not json
+            {"seq":4,"actor":"payout-executor/worker-1","kind":"worker","message":"Settle","outcome":"deferred","code":null,"at_ns":1,"at_wall_ms":5,"trace_id":"dd","payout":"P1"}
+            {"seq":5,"actor":"payment-resource/requests","kind":"request","message":"GET /v1/payouts/{payout_id}","at_ns":1,"at_wall_ms":5,"trace_id":"ee","payout":"P1"}
             {"seq":3,"actor":"rail-proxy/submissions/P1#2","message":"Submit","at_ns":3000,"queued_ns":0,"handled_ns":0,"outcome":"done","trace_id":"cc","at_wall_ms":6}"#;
         let rings = [parse(text)];
         assert_eq!(rings[0].component, "rail-proxy");
         assert_eq!(
             traces_of(&rings, "P1"),
-            BTreeSet::from(["aa".to_owned(), "cc".to_owned()])
+            BTreeSet::from(["aa", "cc", "dd"].map(str::to_owned))
         );
         let mut gathered = Gathered {
             traces: traces_of(&rings, "P1"),
@@ -157,6 +173,7 @@ mod tests {
             told,
             [
                 (5_998_000, Some(7), "Submit deferred (waited 2 µs, took 3 µs)"),
+                (5_997_001, None, "Settle deferred (waited 0 µs, took 0 µs)"),
                 (6_000_000, None, "Submit done (waited 0 µs, took 0 µs)")
             ]
         );
