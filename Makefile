@@ -8,8 +8,8 @@ SHELL := /bin/bash
 .ONESHELL:
 
 CARGO ?= cargo
-# The store on etcd is in what is tested; `make demo` does without, because building it needs protoc.
-FEATURES := --features dlock/etcd
+# The store on etcd and the export of spans are in what is tested; `make demo` does without: the one needs protoc, both much to compile.
+FEATURES := --features dlock/etcd,dlock/otel
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
 # Whichever generation is here; asked only where it is used.
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)

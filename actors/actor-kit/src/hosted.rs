@@ -206,7 +206,7 @@ impl<B: Behaviour> Hosted<B> {
         core.shared.metrics.restarts.inc();
         let delay = core.panics.next_delay(core.kit.policy(), core.kit.clock().mono());
         tracing::error!(
-            event = "actor_panicked", actor = %core.shared.path, message, panic = text,
+            event = "actor_panicked", actor = %core.shared.path, message, detail = text,
             restart_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
         );
         core.kit.tell_of_panic(&core.shared.path);
@@ -360,7 +360,7 @@ impl<B: Behaviour> Handler<Control> for Hosted<B> {
                 }
                 let clock = self.core.kit.clock().clone();
                 lock(&shared.state).paused_until = clock.mono().checked_add(duration);
-                tracing::warn!(event = "actor_paused", actor = %shared.path, ?duration);
+                tracing::warn!(event = "actor_paused", actor = %shared.path, for_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
                 ctx.wait(
                     shared
                         .paused(number, clock, duration)

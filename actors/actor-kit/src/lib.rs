@@ -25,6 +25,7 @@ mod kit;
 mod metrics;
 mod process;
 mod restart;
+mod span;
 mod trace;
 
 pub use ask::{Answer, Ask, AskError, Reply};
@@ -36,4 +37,5 @@ pub use hosted::{Cx, TimerHandle};
 pub use kit::{ActorInfo, Kit, LastMessage, NoSuchActor, WaitingMessage};
 pub use process::{Anchor, Process};
 pub use restart::RestartPolicy;
-pub use trace::{About, CALL, Outcome, REQUEST, Snapshot, TraceQuery, TraceRecord, TraceRing};
+pub use span::{OpenRecord, TraceObserver};
+pub use trace::{About, CALL, Outcome, REQUEST, Snapshot, TraceQuery, TraceRecord, TraceRing, WORK};

@@ -81,7 +81,7 @@ impl Metrics {
             Box::new(metrics.handle.clone()),
         ] {
             if let Err(error) = registry.register(collector) {
-                tracing::warn!(event = "metrics_not_registered", %error);
+                tracing::warn!(event = "metric_not_registered", %error);
             }
         }
         metrics

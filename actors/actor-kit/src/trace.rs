@@ -3,15 +3,15 @@
 
 use crate::context::{Hex, TraceContext};
 use crate::process::{Anchor, Process, nanos};
+use crate::span::TraceObserver;
 use host_kit::Clock;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// How the handling of a message ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// Answered in the handler; for a request or a call: answered 2xx or 3xx.
     Answered,
@@ -29,6 +29,29 @@ pub enum Outcome {
     Refused,
     /// For a request or a call: it failed (5xx), or had no answer that can be read.
     Failed,
+}
+
+impl Outcome {
+    /// The outcome as it stands in dumps.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Deferred => "deferred",
+            Self::Done => "done",
+            Self::Expired => "expired",
+            Self::Abandoned => "abandoned",
+            Self::Panicked => "panicked",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Serialize for Outcome {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 /// What a piece of work is about, where it names one thing.
@@ -67,27 +90,30 @@ impl About {
 pub const REQUEST: &str = "request";
 /// The kind of a record that stands for a call to another process.
 pub const CALL: &str = "call";
+/// The kind of a record that stands for work of many messages and calls: a payout in a worker's hands.
+pub const WORK: &str = "work";
 
-/// One handled message, one request at a gateway, or one call to another process.
+/// One handled message, one request at a gateway, one call to another process, or one stretch of work.
 #[derive(Clone, Debug)]
 pub struct TraceRecord {
     /// Rises by one with each record of the process; gaps show what the ring has already dropped.
     pub seq: u64,
-    /// The path of the actor; `<component>/requests` and `<component>/calls/<peer>` for what is no actor.
+    /// The path of the actor; `<component>/requests`, `<component>/calls/<peer>` and `<component>/work` for what is no
+    /// actor.
     pub actor: Arc<str>,
-    /// The kind of the actor, [`REQUEST`] or [`CALL`].
+    /// The kind of the actor, [`REQUEST`], [`CALL`] or [`WORK`].
     pub kind: &'static str,
-    /// The name of the message, the route of the request, or the name of the call.
+    /// The name of the message, the route of the request, or the name of the call or of the work.
     pub message: &'static str,
-    /// When its handling began, in the clock's monotonic time; for a call, when it was sent.
+    /// When its handling began, in the clock's monotonic time; for a call, when it was sent; for work, when it was taken.
     pub at: Duration,
     /// How long it had waited in the mailbox.
     pub queued: Duration,
-    /// How long the handler took; for a request or a call, until it was answered.
+    /// How long the handler took; for a request or a call, until it was answered; for work, until it was put down.
     pub handled: Duration,
     /// How it ended.
     pub outcome: Outcome,
-    /// The problem's code, where it was refused or failed with one.
+    /// The problem's code, where it was refused or failed with one; for work, what came of it.
     pub code: Option<&'static str>,
     /// The trace, and the span of this handling.
     pub trace: TraceContext,
@@ -129,6 +155,7 @@ pub struct Snapshot {
 pub struct TraceRing {
     /// None when it is off.
     ring: Option<Arc<Mutex<Ring>>>,
+    observer: Arc<OnceLock<Arc<dyn TraceObserver>>>,
     clock: Clock,
     process: Arc<Process>,
 }
@@ -154,15 +181,28 @@ impl TraceRing {
         };
         Self {
             ring: (capacity > 0).then(|| Arc::new(Mutex::new(ring))),
+            observer: Arc::default(),
             clock,
             process,
         }
     }
 
-    /// Whether anything is recorded at all.
+    /// Whether anybody wants records: the ring keeps them, or an observer is told of them.
     #[must_use]
-    pub const fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
+        self.keeps() || self.observer.get().is_some()
+    }
+
+    /// Whether the ring keeps records.
+    #[must_use]
+    pub const fn keeps(&self) -> bool {
         self.ring.is_some()
+    }
+
+    /// From now on this is told of every record, also where the ring keeps none. One at most for the life of a ring: false,
+    /// and the first one stays, when there is one already.
+    pub fn observe(&self, observer: Arc<dyn TraceObserver>) -> bool {
+        self.observer.set(observer).is_ok()
     }
 
     /// The process whose trace this is.
@@ -177,8 +217,11 @@ impl TraceRing {
         &self.clock
     }
 
-    /// Appends a record; its `seq` is set here. The oldest one goes when the ring is full.
+    /// Appends a record; its `seq` is set here. The oldest one goes when the ring is full. An observer is told first.
     pub fn record(&self, mut record: TraceRecord) {
+        if let Some(observer) = self.observer.get() {
+            observer.recorded(&record);
+        }
         let Some(ring) = &self.ring else { return };
         // A ring poisoned by a panic elsewhere is still whole: records are pushed and popped in one step each.
         let mut ring = ring.lock().unwrap_or_else(PoisonError::into_inner);

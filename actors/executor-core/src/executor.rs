@@ -1,6 +1,6 @@
 //! Starts and drains the actors of an executor process.
 
-use crate::flow::Desk;
+use crate::flow::{Desk, work};
 use crate::history::History;
 use crate::metrics::ExecutorMetrics;
 use crate::poller::{Drain, Poller};
@@ -94,6 +94,8 @@ impl Executor {
             history,
             metrics,
             host: kit.host().clone(),
+            work: work(kit),
+            kit: kit.clone(),
             rail_timeout: config.rail_timeout,
             rail_read_timeout: config.rail_read_timeout,
             #[cfg(feature = "lab")]

@@ -8,7 +8,7 @@ use crate::history::History;
 use crate::lock_key_text;
 use crate::metrics::ExecutorMetrics;
 use crate::ports::{Payments, PortError, Rail};
-use actor_kit::TraceContext;
+use actor_kit::{About, Kit, OpenRecord, TraceContext, WORK};
 use host_kit::{Host, fault_point};
 use http_contract::Code;
 use http_contract::payment::{PayoutAnswer, PayoutState};
@@ -18,6 +18,7 @@ use lock_client::{HeldLock, LockClient};
 use std::cell::Cell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a last step is asked for under one grant: a replay each time (C1.6).
@@ -113,6 +114,9 @@ pub(crate) struct Desk {
     pub history: History,
     pub metrics: ExecutorMetrics,
     pub host: Host,
+    pub kit: Kit,
+    /// Where its work stands in the trace.
+    pub work: Arc<str>,
     pub rail_timeout: Duration,
     pub rail_read_timeout: Duration,
     #[cfg(feature = "lab")]
@@ -125,7 +129,19 @@ type Step<T> = Result<T, Ending>;
 /// Where a job stands, for whoever looks at its worker.
 pub(crate) type Progress = Rc<Cell<&'static str>>;
 
+/// Where the work of this process that is no message stands in its trace.
+pub(crate) fn work(kit: &Kit) -> Arc<str> {
+    format!("{}/work", kit.component()).into()
+}
+
 impl Desk {
+    /// The first record of a payout's trace, which everything that is done for it stands below.
+    pub(crate) fn payout_record(&self, job: &Job, name: &'static str) -> Option<OpenRecord> {
+        let mut record = self.kit.record_of(job.trace, None, &self.work, WORK, name)?;
+        record.about(About::Payout(job.payout_id.as_str().into()));
+        Some(record)
+    }
+
     /// One grant settles one payout and is released.
     pub(crate) async fn settle(&self, job: &Job, at: &Progress) -> Ending {
         at.set("acquire");
@@ -145,7 +161,12 @@ impl Desk {
         let key = match LockKey::new(text.as_str()) {
             Ok(key) => key,
             Err(error) => {
-                tracing::error!(event = "no_lock_key", payout = job.payout_id, %error);
+                tracing::error!(
+                    event = "lock_key_refused",
+                    payout_id = job.payout_id,
+                    %error,
+                    trace_id = job.trace.trace_id_hex()
+                );
                 return Err(Ending::NoGrant);
             }
         };
@@ -179,10 +200,12 @@ impl Desk {
                     Some(code) => seen.refused(code),
                     None => seen.unknown(error.to_string()),
                 }
-                tracing::info!(
-                    event = if ending == Ending::Contended { "contention" } else { "no_grant" },
-                    code, payout = job.payout_id, key = text, %error, trace_id = job.trace.trace_id_hex(),
-                );
+                let (payout_id, trace_id) = (job.payout_id.as_str(), job.trace.trace_id_hex());
+                if ending == Ending::Contended {
+                    tracing::info!(event = "lock_contended", code, payout_id, key = text, %error, trace_id);
+                } else {
+                    tracing::info!(event = "lock_not_granted", code, payout_id, key = text, %error, trace_id);
+                }
                 Err(ending)
             }
         }
@@ -202,13 +225,20 @@ impl Desk {
     }
 
     /// The look at the lock before a side effect, and the token to present with it.
-    pub(crate) fn still_held(&self, held: &HeldLock, payout_id: &str) -> Step<FencingToken> {
+    pub(crate) fn still_held(&self, held: &HeldLock, job: &Job) -> Step<FencingToken> {
         #[cfg(feature = "lab")]
         if self.ignore_lock_lost {
             return Ok(held.token());
         }
         held.check_still_held().map_err(|lost| {
-            tracing::warn!(event = "lock_lost", payout = payout_id, token = %lost.token, reason = lost.reason.as_str());
+            tracing::warn!(
+                event = "side_effect_withheld",
+                payout_id = job.payout_id,
+                key = held.key().as_str(),
+                token = lost.token.get(),
+                reason = lost.reason.as_str(),
+                trace_id = job.trace.trace_id_hex()
+            );
             Ending::LockLost
         })
     }
@@ -229,9 +259,12 @@ impl Desk {
                 at.set("claim");
                 let claimed = self.claim(&seen, held, job).await?;
                 tracing::info!(
-                    event = "recovering", payout = job.payout_id, token = %held.token(),
+                    event = "recovery_begun",
+                    payout_id = job.payout_id,
+                    token = held.token().get(),
                     outcome = found.as_ref().and_then(|row| row.outcome).map(Outcome::as_str),
                     submitted = found.is_some(),
+                    trace_id = job.trace.trace_id_hex(),
                 );
                 match decide::evidence(found.as_ref()) {
                     Evidence::Nothing => self.submit_and_settle(&claimed, held, job, at, true).await,
@@ -251,7 +284,7 @@ impl Desk {
 
     /// R6: from here on no older worker's late submit can slip in, and the submission that is read is the last one.
     async fn fence(&self, job: &Job, held: &HeldLock, forbid: bool) -> Step<Option<SubmissionRow>> {
-        let token = self.still_held(held, &job.payout_id)?;
+        let token = self.still_held(held, job)?;
         fault_point!(self.host.faults, "executor.before_fence");
         let seen = self.history.invoke("fence", None, Some(token), &job.payout_id);
         let answer = self.rail.fence(job.payout_id.clone(), token, forbid, job.trace).await;
@@ -264,7 +297,7 @@ impl Desk {
 
     /// P4, with the version that was re-read. What is submitted is what this answers, never an earlier list.
     async fn claim(&self, reread: &PayoutAnswer, held: &HeldLock, job: &Job) -> Step<PayoutAnswer> {
-        let token = self.still_held(held, &job.payout_id)?;
+        let token = self.still_held(held, job)?;
         fault_point!(self.host.faults, "executor.before_claim");
         let seen = self.history.invoke("claim", None, Some(token), &job.payout_id);
         let answer = self
@@ -291,7 +324,7 @@ impl Desk {
         recovering: bool,
     ) -> Step<Ending> {
         at.set("submit");
-        let token = self.still_held(held, &job.payout_id)?;
+        let token = self.still_held(held, job)?;
         let body = SubmitBody {
             payout_id: claimed.payout_id.clone(),
             account_id: claimed.account_id.clone(),
@@ -305,7 +338,13 @@ impl Desk {
         seen.ended(&answer);
         fault_point!(self.host.faults, "executor.after_submit");
         if let Err(error) = &answer {
-            tracing::info!(event = "submit_not_acknowledged", payout = job.payout_id, %token, %error);
+            tracing::info!(
+                event = "submit_not_acknowledged",
+                payout_id = job.payout_id,
+                token = token.get(),
+                %error,
+                trace_id = job.trace.trace_id_hex()
+            );
         }
         match decide::after_submit(&answer) {
             AfterSubmit::Settle(last) => self.finish(last, held, job, at).await,
@@ -332,7 +371,12 @@ impl Desk {
                     .lookup(&job.payout_id, &job.trace)
                     .await
                     .map(|answer| answer.verdict);
-                tracing::warn!(event = "submission_in_doubt", payout = job.payout_id, ?verdict);
+                tracing::warn!(
+                    event = "submission_in_doubt",
+                    payout_id = job.payout_id,
+                    verdict = verdict.as_ref().map(|verdict| verdict.as_str()).ok(),
+                    trace_id = job.trace.trace_id_hex()
+                );
                 Err(self.left(job, "the rail had to be asked first"))
             }
         }
@@ -364,7 +408,10 @@ impl Desk {
                 Ok(row) if row.outcome.is_some() => return Some(decide::evidence(Some(&row))),
                 Ok(_) => last = Some(Evidence::InFlight),
                 Err(error) if error.code() == Some(Code::SubmissionNotFound) => return Some(Evidence::Nothing),
-                Err(error) => tracing::warn!(event = "read_back_failed", payout = job.payout_id, %error),
+                Err(error) => {
+                    let trace_id = job.trace.trace_id_hex();
+                    tracing::warn!(event = "read_back_failed", payout_id = job.payout_id, %error, trace_id);
+                }
             }
             if clock.mono() >= until {
                 return last;
@@ -396,9 +443,10 @@ impl Desk {
                     tracing::warn!(
                         event = "last_step_unanswered",
                         step = name,
-                        payout = job.payout_id,
+                        payout_id = job.payout_id,
                         attempt,
-                        error
+                        error,
+                        trace_id = job.trace.trace_id_hex()
                     );
                     let longest = Duration::from_millis(50) * 2_u32.pow(attempt);
                     self.host.clock.sleep(self.host.random.up_to(longest)).await;
@@ -409,7 +457,7 @@ impl Desk {
     }
 
     async fn last_step(&self, last: &Final, held: &HeldLock, job: &Job) -> Step<Result<PayoutAnswer, PortError>> {
-        let token = self.still_held(held, &job.payout_id)?;
+        let token = self.still_held(held, job)?;
         let (payout, trace) = (job.payout_id.clone(), job.trace);
         let invoke = |verb| self.history.invoke(verb, None, Some(token), &job.payout_id);
         Ok(match last.clone() {
@@ -460,7 +508,7 @@ impl Desk {
         };
         // Outcomes of a healthy system are information (C3.2); what is left is worth a look.
         if ending == Ending::Left {
-            tracing::warn!(event = "step_failed", step, payout = job.payout_id, %error, trace_id = job.trace.trace_id_hex());
+            tracing::warn!(event = "step_failed", step, payout_id = job.payout_id, %error, trace_id = job.trace.trace_id_hex());
         } else {
             let code = error.code().map(Code::as_str);
             let reason = match error {
@@ -470,7 +518,7 @@ impl Desk {
             tracing::info!(
                 event = "step_refused",
                 step,
-                payout = job.payout_id,
+                payout_id = job.payout_id,
                 code,
                 reason,
                 trace_id = job.trace.trace_id_hex()
@@ -482,8 +530,8 @@ impl Desk {
     fn left(&self, job: &Job, why: &'static str) -> Ending {
         tracing::warn!(
             event = "payout_left",
-            why,
-            payout = job.payout_id,
+            reason = why,
+            payout_id = job.payout_id,
             trace_id = job.trace.trace_id_hex()
         );
         Ending::Left

@@ -7,9 +7,9 @@
 //! CLAIMED comes before PENDING (C1.8): a claim whose claimer died holds money. Within each, accounts come in random order,
 //! so that many executors do not all begin with the same one; payouts of one account stay in the order of the list.
 
-use crate::flow::{Ending, Job};
+use crate::flow::{Ending, Job, work};
 use crate::ports::{Payments, PortError};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle, TraceContext};
+use actor_kit::{Ask, Behaviour, Cx, Outcome, Receive, Reply, TimerHandle, TraceContext, WORK};
 use host_kit::Random;
 use http_contract::payment::{PayoutAnswer, PayoutState};
 use serde_json::json;
@@ -182,6 +182,7 @@ impl Poller {
         self.polling = true;
         let (payments, batch, cursors) = (self.payments.clone(), self.batch, self.cursors.clone());
         let trace = TraceContext::root(&cx.host().random);
+        let record = cx.kit().record_of(trace, None, &work(cx.kit()), WORK, "payouts.poll");
         cx.pipe(
             async move {
                 // CLAIMED first, as C1.8 says; the order of the two reads also means that a payout claimed in between
@@ -190,6 +191,10 @@ impl Poller {
                     pages(&*payments, PayoutState::Claimed, batch, cursors.claimed, trace).await;
                 let (pending, at_pending) =
                     pages(&*payments, PayoutState::Pending, batch, cursors.pending, trace).await;
+                if let Some(record) = record {
+                    let failed = claimed.is_err() || pending.is_err();
+                    record.end(if failed { Outcome::Failed } else { Outcome::Done }, None);
+                }
                 Found {
                     claimed,
                     pending,
@@ -321,7 +326,7 @@ impl Receive<Polled> for Poller {
                 }
                 Err(error) => {
                     self.failed_polls += 1;
-                    tracing::warn!(event = "poll_failed", claimed, %error);
+                    tracing::warn!(event = "poll_failed", claimed, %error, trace_id = cx.trace().trace_id_hex());
                 }
             }
         }

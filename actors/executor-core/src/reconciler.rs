@@ -7,7 +7,7 @@
 //! A lookup needs no grant, because it decides nothing; to resolve takes the account's lock and its token (C1.8).
 
 use crate::flow::{Desk, Ending, Job};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TraceContext};
+use actor_kit::{Ask, Behaviour, Cx, Outcome, Receive, Reply, TraceContext, WORK};
 use futures_util::{StreamExt, stream};
 use host_kit::fault_point;
 use http_contract::payment::{PayoutAnswer, PayoutState, Resolution, ResolveBody};
@@ -108,7 +108,17 @@ impl Receive<RoundDue> for Reconciler {
         self.running = true;
         let (desk, cursor) = (self.desk.clone(), self.cursor.clone());
         let trace = TraceContext::root(&cx.host().random);
-        cx.pipe(async move { round(&desk, cursor, trace).await }, RoundDone);
+        cx.pipe(
+            async move {
+                let record = desk.kit.record_of(trace, None, &desk.work, WORK, "payouts.reconcile");
+                let round = round(&desk, cursor, trace).await;
+                if let Some(record) = record {
+                    record.end(Outcome::Done, None);
+                }
+                round
+            },
+            RoundDone,
+        );
     }
 }
 
@@ -120,7 +130,7 @@ impl Receive<RoundDone> for Reconciler {
         self.open = round.looked_at - round.resolved;
         if round.escalated != self.escalated {
             // Said when it changes, not in every round: these wait for a human.
-            tracing::warn!(event = "escalated_payouts", count = round.escalated);
+            tracing::warn!(event = "escalations_open", count = round.escalated);
         }
         self.escalated = round.escalated;
         self.cursor = round.cursor;
@@ -149,7 +159,7 @@ async fn round(desk: &Desk, cursor: Option<String>, trace: TraceContext) -> Roun
     {
         Ok(page) => page,
         Err(error) => {
-            tracing::warn!(event = "reconcile_failed", %error);
+            tracing::warn!(event = "reconcile_failed", %error, trace_id = trace.trace_id_hex());
             return Round::default();
         }
     };
@@ -190,11 +200,20 @@ async fn reconcile(desk: &Desk, payout: PayoutAnswer) -> bool {
         patient: true,
         trace: TraceContext::root(&desk.host.random),
     };
+    let record = desk.payout_record(&job, "payout.reconcile");
+    let resolved = ask_and_resolve(desk, &job).await;
+    if let Some(record) = record {
+        record.end(Outcome::Done, Some(if resolved { "resolved" } else { "open" }));
+    }
+    resolved
+}
+
+async fn ask_and_resolve(desk: &Desk, job: &Job) -> bool {
     let answer = match desk.lookup(&job.payout_id, &job.trace).await {
         Ok(answer) => answer,
         Err(error) => {
             desk.metrics.looked_up("unanswered");
-            tracing::warn!(event = "lookup_failed", payout = job.payout_id, %error);
+            tracing::warn!(event = "lookup_failed", payout_id = job.payout_id, %error, trace_id = job.trace.trace_id_hex());
             return false;
         }
     };
@@ -208,8 +227,9 @@ async fn reconcile(desk: &Desk, payout: PayoutAnswer) -> bool {
         // The proxy counts it; here it is said beside the payout's id, for whoever has to act (C4.4).
         tracing::error!(
             event = "double_payment_suspected",
-            payout = job.payout_id,
-            executions = answer.executions
+            payout_id = job.payout_id,
+            executions = answer.executions,
+            trace_id = job.trace.trace_id_hex()
         );
     }
     let mut reference = answer.submission.and_then(|row| row.rail_reference);
@@ -222,15 +242,15 @@ async fn reconcile(desk: &Desk, payout: PayoutAnswer) -> bool {
     let Some(body) = resolution(answer.verdict, reference) else {
         return false;
     };
-    let held = match desk.acquire(&job).await {
+    let held = match desk.acquire(job).await {
         Ok(held) => held,
         Err(_) => return false,
     };
-    let ending = resolve(desk, &job, &held, body).await.unwrap_or_else(|ending| ending);
+    let ending = resolve(desk, job, &held, body).await.unwrap_or_else(|ending| ending);
     desk.release(held, &job.payout_id).await;
     tracing::info!(
-        event = "reconciled",
-        payout = job.payout_id,
+        event = "payout_reconciled",
+        payout_id = job.payout_id,
         verdict = answer.verdict.as_str(),
         outcome = ending.label(),
         trace_id = job.trace.trace_id_hex(),
@@ -250,7 +270,7 @@ async fn resolve(desk: &Desk, job: &Job, held: &lock_client::HeldLock, body: Res
         Resolution::Posted => Ending::Posted,
         Resolution::Failed => Ending::Failed,
     };
-    let token = desk.still_held(held, &job.payout_id)?;
+    let token = desk.still_held(held, job)?;
     fault_point!(desk.host.faults, "executor.before_resolve");
     let seen = desk.history.invoke("resolve", None, Some(token), &job.payout_id);
     let answer = desk

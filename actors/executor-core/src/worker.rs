@@ -6,7 +6,7 @@
 
 use crate::flow::{Desk, Ending, Job, Progress};
 use crate::poller::{Finished, Next, Poller};
-use actor_kit::{About, Ask, AskError, Behaviour, Cx, Handle, Receive, Reply, TraceContext};
+use actor_kit::{About, Ask, AskError, Behaviour, Cx, Handle, OpenRecord, Outcome, Receive, Reply, TraceContext};
 use serde_json::json;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,8 +24,8 @@ struct AskNext;
 /// From the poller, through a future: its answer.
 struct Given(Result<Option<Job>, AskError>);
 
-/// To oneself, in the payout's own trace: settle it.
-struct Settle(Job);
+/// To oneself, in the payout's own trace: settle it. With the record of the whole of that, which ends with it.
+struct Settle(Job, Option<OpenRecord>);
 
 /// From the flow: how it ended.
 struct Settled(Job, Ending, Duration);
@@ -110,7 +110,8 @@ impl Receive<Given> for Worker {
         match answer {
             Ok(Some(job)) => {
                 let trace = job.trace;
-                cx.notify_in(Settle(job), trace);
+                let record = self.desk.payout_record(&job, "payout.settle");
+                cx.notify_in(Settle(job, record), trace);
             }
             // Draining: no more work.
             Ok(None) | Err(AskError::Stopped) => self.step.set("drained"),
@@ -123,7 +124,7 @@ impl Receive<Given> for Worker {
 }
 
 impl Receive<Settle> for Worker {
-    fn receive(&mut self, Settle(mut job): Settle, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+    fn receive(&mut self, Settle(mut job, record): Settle, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         // Whatever is called for this payout is called by this turn.
         job.trace = *cx.trace();
         let began = cx.clock().mono();
@@ -133,6 +134,9 @@ impl Receive<Settle> for Worker {
         cx.pipe(
             async move {
                 let ending = desk.settle(&job, &step).await;
+                if let Some(record) = record {
+                    record.end(Outcome::Done, Some(ending.label()));
+                }
                 (job, ending, clock.mono().saturating_sub(began))
             },
             |(job, ending, took)| Settled(job, ending, took),
@@ -145,7 +149,7 @@ impl Receive<Settled> for Worker {
         self.desk.metrics.ended(&ending, took);
         tracing::info!(
             event = "payout_put_down",
-            payout = job.payout_id,
+            payout_id = job.payout_id,
             outcome = ending.label(),
             took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
             trace_id = job.trace.trace_id_hex(),

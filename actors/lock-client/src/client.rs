@@ -216,8 +216,9 @@ impl LockClient {
     {
         let held = self.acquire(key).await?;
         let result = work(held.view()).await;
+        let token = held.token().get();
         if let Err(error) = held.release().await {
-            tracing::info!(event = "release_after_work", %key, %error);
+            tracing::info!(event = "release_failed", %key, token, %error);
         }
         Ok(result)
     }

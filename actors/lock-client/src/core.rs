@@ -237,7 +237,7 @@ impl Core {
 
     pub fn complain(&mut self, what: &'static str, failure: &CallFailure) {
         const COMPLAINTS_MAX: usize = 8;
-        tracing::debug!(event = "lock_client_call_failed", what, %failure);
+        tracing::debug!(event = "lock_client_call_failed", call = what, error = %failure);
         if self.complaints.len() == COMPLAINTS_MAX {
             self.complaints.pop_front();
         }

@@ -221,7 +221,7 @@ impl Lease {
         let callbacks = std::mem::take(&mut state.callbacks);
         drop(state);
         (self.count)(reason);
-        tracing::warn!(event = "lock_lost", key = %self.key, token = %self.token, reason = reason.as_str());
+        tracing::warn!(event = "lock_lost", key = %self.key, token = self.token.get(), reason = reason.as_str());
         self.over.send_replace(true);
         self.lost.send_replace(Some(loss));
         for callback in callbacks {
@@ -321,7 +321,7 @@ impl Lease {
 /// The application's code runs on the thread that found the loss, which may be the client's own: its panic ends here.
 fn tell(callback: OnLost, loss: LockLost) {
     if catch_unwind(AssertUnwindSafe(|| callback(loss))).is_err() {
-        tracing::error!(event = "lock_lost_callback_panicked", token = %loss.token);
+        tracing::error!(event = "lock_lost_callback_panicked", token = loss.token.get());
     }
 }
 

@@ -61,7 +61,13 @@ impl Core {
             ms(answer.expires_in_ms),
             margin,
         )));
-        tracing::info!(event = "session_opened", session_id = %id, ttl_ms = answer.ttl_ms);
+        tracing::info!(
+            event = "session_opened",
+            session_id = %id,
+            owner = self.options.owner.as_str(),
+            ttl_ms = answer.ttl_ms,
+            trace_id = cx.trace().trace_id_hex()
+        );
         self.session = SessionState::Open(Session {
             id,
             life,
@@ -120,7 +126,7 @@ impl Core {
         if let Some(timer) = session.due.take() {
             timer.cancel();
         }
-        tracing::warn!(event = "session_lost", session_id = %id);
+        tracing::warn!(event = "session_lost", session_id = %id, trace_id = cx.trace().trace_id_hex());
         self.session = SessionState::Opening {
             failures: 0,
             in_flight: false,
@@ -315,7 +321,13 @@ impl Receive<HeartbeatAnswered> for Core {
         session.failures = session.failures.saturating_add(1);
         let wait = backoff.wait(session.failures, &random).min(session.interval);
         let (failures, lapsed) = (session.failures, cx.clock().boot() >= session.life.deadline());
-        tracing::warn!(event = "heartbeat_failed", %session_id, failures, retry_in_ms = as_ms(wait));
+        tracing::warn!(
+            event = "heartbeat_failed",
+            %session_id,
+            failures,
+            retry_in_ms = as_ms(wait),
+            trace_id = cx.trace().trace_id_hex()
+        );
         if lapsed {
             self.session_failed(failures, &unavailable("heartbeats are not answered"), cx);
         }

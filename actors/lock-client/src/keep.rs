@@ -144,7 +144,7 @@ impl Core {
             // It expires by itself: nobody renews it.
             return;
         }
-        tracing::info!(event = "orphan_released", %key, %token);
+        tracing::info!(event = "orphan_released", %key, token = token.get(), %session_id, trace_id = cx.trace().trace_id_hex());
         let until = cx.clock().boot().saturating_add(self.options.session_ttl);
         let id = self.next_id();
         let releasing = Releasing {

@@ -565,7 +565,8 @@ impl Receive<Release> for LeaseClock {
 
 impl Receive<Unwanted> for LeaseClock {
     fn receive(&mut self, message: Unwanted, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        tracing::info!(event = "grant_unwanted", key = %message.request.key, token = %message.request.token);
+        tracing::info!(event = "grant_unwanted", key = %message.request.key, token = message.request.token.get(),
+            session_id = %message.request.session_id, trace_id = cx.trace().trace_id_hex());
         let whom = (message.request.clone(), Releaser::Nobody(1));
         self.enqueue_surely::<Releasing>(message.request, whom, cx);
     }
@@ -603,7 +604,8 @@ impl Receive<RevokeDone> for LeaseClock {
     fn receive(&mut self, done: RevokeDone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         fault_point!(cx.host().faults, "lock_server.after_revoke");
         if let Ok(RevokeOutcome::Revoked { revoked, token }) = &done.outcome {
-            tracing::warn!(event = "revoked", key = %done.key, revoked = %revoked.token, %token);
+            tracing::warn!(event = "grant_revoked", key = %done.key, session_id = %revoked.session_id, revoked_token = revoked.token.get(),
+                token = token.get(), trace_id = cx.trace().trace_id_hex());
             self.metrics.revoked_total.inc();
             self.held -= 1;
             self.show_gauges();
@@ -666,7 +668,7 @@ impl Receive<WaitChanged> for LeaseClock {
             // The session ended, or was forgotten, between its vetting and its waiting: it is asked for again.
             match self.session(&change.session, cx) {
                 Ok(session) => session.tell_surely(waits, cx.trace()),
-                Err(refusal) => tracing::warn!(event = "waiter_not_watched", %refusal),
+                Err(refusal) => tracing::warn!(event = "waiter_not_watched", error = %refusal),
             }
         }
         self.listen(cx);
@@ -734,7 +736,7 @@ impl Receive<Swept> for LeaseClock {
         self.metrics.store_call("expire", ended, swept.took);
         if ended > 0 {
             tracing::info!(
-                event = "expired",
+                event = "leases_expired",
                 grants = report.grants.len(),
                 sessions = report.sessions.len(),
                 more = report.more

@@ -146,7 +146,7 @@ impl PayoutActor {
                 }
                 self.seen = Some((payout.state.as_str(), payout.version));
                 tracing::info!(
-                    event = "payout_step",
+                    event = "payout_step_done",
                     trace_id,
                     payout_id = &*self.payout_id,
                     account_id = payout.account_id,
@@ -168,20 +168,9 @@ impl PayoutActor {
                 );
                 Came::Replayed
             }
-            Ok(StepOutcome::Refused(Refusal::FencedOut { reason, highest, .. })) => {
+            // An answer of a healthy system (C3.2); the gateway says who was refused, and against which mark.
+            Ok(StepOutcome::Refused(Refusal::FencedOut { .. })) => {
                 self.metrics.fenced_out();
-                // An answer of a healthy system (C3.2).
-                tracing::info!(
-                    event = "fenced_out",
-                    trace_id,
-                    point = crate::POINT,
-                    payout_id = &*self.payout_id,
-                    step,
-                    reason = reason.as_str(),
-                    presented_token = token,
-                    highest_token = highest,
-                    actor = command.actor,
-                );
                 Came::Refused
             }
             Ok(StepOutcome::Refused(refusal)) => {
@@ -191,7 +180,7 @@ impl PayoutActor {
                     payout_id = &*self.payout_id,
                     step,
                     token,
-                    ?refusal
+                    reason = ?refusal
                 );
                 Came::Refused
             }

@@ -93,6 +93,14 @@ impl Reconciler {
         fault_point!(self.host.faults, "rail_proxy.before_lookup_record");
         let outcome = self.store.record_lookup(lookup, self.store_within).await?;
         fault_point!(self.host.faults, "rail_proxy.after_lookup_record");
+        if let Some(found) = &outcome {
+            tracing::info!(
+                event = "rail_looked_up",
+                payout_id,
+                verdict = found.verdict.as_str(),
+                executions = found.executions
+            );
+        }
         if let Some(found) = outcome.as_ref().filter(|outcome| outcome.double_found) {
             tracing::error!(
                 event = "double_payment_suspected",

@@ -9,7 +9,7 @@
 
 use crate::metrics::RailMetrics;
 use crate::rail::{Rail, RailCall, RailReply, classify};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply};
+use actor_kit::{About, Ask, Behaviour, CALL, Cx, Outcome, Receive, Reply};
 use host_kit::fault_point;
 use lock_api::StoreError;
 use rail_store::{Evidence, ForwardClaim, RailStore, Submission, SubmitOutcome, SubmitRequest};
@@ -199,7 +199,11 @@ impl Behaviour for RailSubmission {
 
     fn started(&mut self, cx: &mut Cx<'_, Self>) {
         if !self.first {
-            tracing::error!(event = "submission_abandoned", actor = cx.path());
+            tracing::error!(
+                event = "submission_abandoned",
+                actor = cx.path(),
+                trace_id = cx.trace().trace_id_hex()
+            );
             cx.stop();
         }
     }
@@ -250,7 +254,7 @@ impl Receive<IntentDecided> for RailSubmission {
             // The intent may stand. It is not forwarded: whoever reads it finds it ambiguous.
             Err(error) if error.is_ambiguous() => {
                 self.means.metrics.store_failed("intent");
-                tracing::error!(event = "intent_in_doubt", actor = cx.path(), %error);
+                tracing::error!(event = "intent_in_doubt", actor = cx.path(), %error, trace_id = cx.trace().trace_id_hex());
                 self.end(Submitted::InDoubt, cx);
             }
             Err(error) => {
@@ -279,18 +283,40 @@ impl Receive<ForwardClaimed> for RailSubmission {
                 };
                 fault_point!(cx.host().faults, "rail_proxy.before_send");
                 if duplicate {
-                    tracing::error!(event = "duplicate_attempted", payout_id = submission.payout_id);
+                    let (payout_id, trace_id) = (submission.payout_id.as_str(), cx.trace().trace_id_hex());
+                    tracing::error!(event = "duplicate_attempted", payout_id, trace_id);
                     self.means.metrics.duplicate();
                 }
                 let rail = self.means.rail.clone();
-                cx.pipe(async move { rail.submit(call).await }, RailAnswered);
+                let to = format!("{}/calls/rail", cx.kit().component()).into();
+                let mut record = cx.kit().record_below(cx.trace(), &to, CALL, "rail.submit");
+                if let Some(record) = &mut record {
+                    record.about(About::Payout(submission.payout_id.as_str().into()));
+                    record.token(request.token.get());
+                }
+                cx.pipe(
+                    async move {
+                        let reply = rail.submit(call).await;
+                        if let Some(record) = record {
+                            match &reply {
+                                RailReply::Answer { status: ..400, .. } => record.end(Outcome::Answered, None),
+                                RailReply::Answer { status: 400..500, .. } => record.end(Outcome::Refused, None),
+                                RailReply::Answer { .. } => record.end(Outcome::Failed, None),
+                                RailReply::Nothing(_) => record.end(Outcome::Failed, Some("NO_ANSWER")),
+                            }
+                        }
+                        reply
+                    },
+                    RailAnswered,
+                );
             }
             Ok(ForwardClaim::Refused { duplicate }) => {
+                let (payout_id, trace_id) = (submission.payout_id.as_str(), cx.trace().trace_id_hex());
                 if duplicate {
-                    tracing::error!(event = "duplicate_refused", payout_id = submission.payout_id);
+                    tracing::error!(event = "duplicate_refused", payout_id, trace_id);
                     self.means.metrics.duplicate();
                 }
-                tracing::warn!(event = "not_forwarded", payout_id = submission.payout_id);
+                tracing::warn!(event = "not_forwarded", payout_id, trace_id);
                 let (store, within, payout) = (
                     self.means.store.clone(),
                     self.means.limits.store,
@@ -301,7 +327,8 @@ impl Receive<ForwardClaimed> for RailSubmission {
             // No answer is no permission to send.
             Err(error) => {
                 self.means.metrics.store_failed("forward");
-                tracing::error!(event = "not_forwarded", payout_id = submission.payout_id, %error);
+                let (payout_id, trace_id) = (submission.payout_id.as_str(), cx.trace().trace_id_hex());
+                tracing::error!(event = "not_forwarded", payout_id, %error, trace_id);
                 let answer = self.as_far_as_known();
                 self.end(answer, cx);
             }
@@ -323,7 +350,13 @@ impl Receive<RailAnswered> for RailSubmission {
             creditor_account: request.creditor_account.clone(),
         };
         let evidence = classify(&call, &reply);
-        tracing::info!(event = "rail_answered", payout_id = submission.payout_id, ?evidence);
+        tracing::info!(
+            event = "rail_answered",
+            payout_id = submission.payout_id,
+            token = request.token.get(),
+            ?evidence,
+            trace_id = cx.trace().trace_id_hex()
+        );
         self.phase = Phase::Answered;
         self.evidence = Some(evidence);
         fault_point!(cx.host().faults, "rail_proxy.before_outcome");
@@ -353,7 +386,7 @@ impl Receive<OutcomeRecorded> for RailSubmission {
             }
             // An outcome that the rail gave is never given up: recording it again with the same evidence is harmless.
             Err(error) if self.evidence.is_some() => {
-                tracing::error!(event = "outcome_not_recorded", actor = cx.path(), %error);
+                tracing::error!(event = "outcome_not_recorded", actor = cx.path(), %error, trace_id = cx.trace().trace_id_hex());
                 let _ = cx.notify_later(RecordAgain, self.again);
                 self.again = (self.again * 2).min(RECORD_AGAIN_MAX);
             }

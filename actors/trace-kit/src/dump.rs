@@ -69,7 +69,7 @@ impl Process {
     }
 }
 
-/// One handled message, one request at a gateway, or one call to another process. The fields are explained, column by
+/// One handled message, one request at a gateway, one call to another process, or one stretch of work. The fields are explained, column by
 /// column, in `docs/trace-dump.md`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the columns of the dump, explained in its document")]
@@ -111,12 +111,15 @@ pub struct Record {
 pub(crate) const REQUEST: &str = "request";
 /// The kind of a call to another process.
 pub(crate) const CALL: &str = "call";
+/// The kind of work of many messages and calls.
+pub(crate) const WORK: &str = "work";
 
 impl Record {
-    /// Whether it is a request at a gateway or a call: work that overlaps with others of its track.
+    /// Whether it is a message that an actor handled. What is none (a request, a call, a stretch of work) waits in no
+    /// mailbox, and overlaps with others of its track.
     #[must_use]
-    pub fn is_http(&self) -> bool {
-        self.kind == REQUEST || self.kind == CALL
+    pub fn is_message(&self) -> bool {
+        ![REQUEST, CALL, WORK].contains(&&*self.kind)
     }
 
     fn process(&self) -> Process {

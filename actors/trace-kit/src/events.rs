@@ -1,6 +1,6 @@
 //! A dump drawn in the trace event format, which Perfetto and Chrome open.
 //!
-//! A process for each process, a track for each actor (several for requests and calls, which overlap). On it a slice for
+//! A process for each process, a track for each actor (several for work, requests and calls, which overlap). On it a slice for
 //! each record; beside it, as async spans with ids, the time it waited (`queue`) and the time it was handled (`handle`).
 //! Arrows: `cause` from each record to those it caused, `payout` and `token` along everything that was done for one.
 
@@ -172,10 +172,10 @@ fn tracks<'a>(
     at: impl Fn(&Record) -> i64,
     events: &mut Vec<Event<'a>>,
 ) -> Vec<Place> {
-    // Requests and calls above the actors, then by path.
+    // Work, requests and calls above the actors, then by path.
     let names: BTreeSet<(usize, bool, &str)> = order
         .iter()
-        .map(|record| (pids[&*record.boot_id], !record.is_http(), &*record.actor))
+        .map(|record| (pids[&*record.boot_id], record.is_message(), &*record.actor))
         .collect();
     let rank: HashMap<(usize, &str), usize> = names
         .iter()

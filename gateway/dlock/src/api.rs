@@ -86,7 +86,7 @@ impl Api {
         let mut unreached = Vec::new();
         for url in &servers.urls {
             match call(LockServerApi::new(self.caller(url))).await {
-                Err(CallError::NotSent(detail)) => unreached.push(format!("{url}: {detail}")),
+                Err(CallError::NotSent(detail)) => unreached.push(format!("{}: {detail}", gateway_kit::mask(url))),
                 other => return other.map_err(Failure::from),
             }
         }

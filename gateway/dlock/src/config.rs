@@ -72,13 +72,13 @@ pub fn component<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
         print!("{}", settings.to_toml());
         return Ok(crate::exit::OK);
     }
-    gateway_kit::init_logging(name);
+    gateway_kit::init_logging(name, gateway_kit::LogFormat::configured(&settings));
     let host = host(&settings)?;
     let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
     match crate::block_on(run(settings, listen, host)) {
         Ok(()) => Ok(crate::exit::OK),
         Err(error) => {
-            tracing::error!(event = "component_failed", detail = %error);
+            tracing::error!(event = "component_failed", %error);
             Err(Failure::new(crate::exit::UNAVAILABLE, format!("{name}: {error}")))
         }
     }

@@ -26,6 +26,7 @@ mod output;
 mod payment_resource;
 mod payout;
 mod payout_executor;
+mod payout_trace;
 mod rail_proxy;
 #[cfg(feature = "lab")]
 mod rail_stub;

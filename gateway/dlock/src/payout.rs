@@ -53,6 +53,9 @@ enum Verb {
         /// Its id.
         payout_id: String,
     },
+    /// Everything of one payout in order of time: its steps, its submission, grants of its account's lock, refusals, the
+    /// messages and log lines of its traces. Exit code 69 when a place could not be asked.
+    Trace(crate::payout_trace::Args),
     /// Settle an ambiguous payout by hand (break-glass): takes the account's lock, so that no worker acts meanwhile.
     Resolve {
         #[command(flatten)]
@@ -186,6 +189,7 @@ async fn verb(args: Args) -> crate::Outcome {
             ];
             output::list(format, &page, &columns)?;
         }
+        Verb::Trace(args) => return crate::payout_trace::run(args, format).await,
         Verb::Resolve {
             at,
             servers,

@@ -25,6 +25,7 @@ pub struct Args {
 const FAULT_POINTS: &str = "DLOCK_DEBUG_FAULT_POINTS";
 
 pub fn run(args: Args) -> crate::Outcome {
+    gateway_kit::init_logging("rail-stub", gateway_kit::LogFormat::Auto);
     let points = std::env::var(FAULT_POINTS).unwrap_or_default();
     let faults = host_kit::Faults::parse(&points).map_err(|error| Failure::usage(error.to_string()))?;
     let options = rail_stub::Options {

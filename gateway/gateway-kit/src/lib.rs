@@ -19,8 +19,11 @@ mod instant;
 mod logging;
 mod metrics;
 mod openapi;
+#[cfg(feature = "otel")]
+mod otel;
 mod peer;
 mod problem;
+mod refusals;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -30,7 +33,7 @@ pub use extract::{
 };
 pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;
-pub use logging::{init_logging, init_logging_to_stderr};
+pub use logging::{LogFormat, init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
 pub use peer::Peer;
 pub use problem::ApiError;

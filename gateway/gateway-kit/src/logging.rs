@@ -4,6 +4,7 @@
 //! stands in (`trace_id`). Does not own: what is logged; secrets never are (NFR-12).
 //! On failure: a line that cannot be written is lost; logging never stops the process.
 
+use crate::Settings;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::io::IsTerminal;
@@ -17,22 +18,54 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// Starts logging for a component: what `DLOCK_LOG` admits (`info` when unset), to standard output; as JSON unless that
-/// is a terminal. A panic is logged too. A second call changes nothing.
-pub fn init_logging(component: &'static str) {
-    init(component, std::io::stdout().is_terminal(), || {
+/// The shape of log lines (`log.format`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Pretty on a terminal, else JSON.
+    #[default]
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Pretty,
+}
+
+impl LogFormat {
+    /// As the setting `log.format` says it.
+    #[must_use]
+    pub fn configured(settings: &Settings) -> Self {
+        match settings.text("log.format") {
+            Some("json") => Self::Json,
+            Some("pretty") => Self::Pretty,
+            _ => Self::Auto,
+        }
+    }
+
+    const fn is_pretty(self, terminal: bool) -> bool {
+        match self {
+            Self::Auto => terminal,
+            Self::Json => false,
+            Self::Pretty => true,
+        }
+    }
+}
+
+/// Starts logging for a component: what `DLOCK_LOG` admits (`info` when unset), to standard output, in this format. A
+/// panic is logged too. A second call changes nothing.
+pub fn init_logging(component: &'static str, format: LogFormat) {
+    let terminal = std::io::stdout().is_terminal();
+    init(component, format.is_pretty(terminal), terminal, || {
         Box::new(std::io::stdout())
     });
 }
 
 /// As [`init_logging`], to standard error: for the operator's verbs, whose standard output is their result.
 pub fn init_logging_to_stderr(component: &'static str) {
-    init(component, std::io::stderr().is_terminal(), || {
-        Box::new(std::io::stderr())
-    });
+    let terminal = std::io::stderr().is_terminal();
+    init(component, terminal, terminal, || Box::new(std::io::stderr()));
 }
 
-fn init(component: &'static str, terminal: bool, to: fn() -> Box<dyn std::io::Write>) {
+fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dyn std::io::Write>) {
     let filter = match std::env::var("DLOCK_LOG") {
         Ok(text) => EnvFilter::try_new(&text).map_err(|error| format!("DLOCK_LOG is ignored: {error}")),
         Err(_) => Ok(EnvFilter::new("info")),
@@ -42,9 +75,9 @@ fn init(component: &'static str, terminal: bool, to: fn() -> Box<dyn std::io::Wr
         Err(complaint) => (EnvFilter::new("info"), Some(complaint)),
     };
     let registry = tracing_subscriber::registry().with(filter);
-    let started = if terminal {
+    let started = if pretty {
         registry
-            .with(tracing_subscriber::fmt::layer().with_writer(to))
+            .with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(to))
             .try_init()
     } else {
         registry.with(JsonLines { component, to }).try_init()
@@ -53,7 +86,7 @@ fn init(component: &'static str, terminal: bool, to: fn() -> Box<dyn std::io::Wr
         return;
     }
     if let Some(complaint) = complaint {
-        tracing::warn!(event = "log_filter_invalid", detail = complaint);
+        tracing::warn!(event = "log_filter_ignored", detail = complaint);
     }
     std::panic::set_hook(Box::new(|panic| {
         let payload = panic.payload();
@@ -62,7 +95,7 @@ fn init(component: &'static str, terminal: bool, to: fn() -> Box<dyn std::io::Wr
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_default();
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(event = "panic", detail = text, place);
+        tracing::error!(event = "panicked", detail = text, place);
     }));
 }
 

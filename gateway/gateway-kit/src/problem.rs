@@ -22,6 +22,8 @@ struct Inner {
     fields: Map<String, Value>,
     retry_after: Option<Duration>,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// What it was about, for the gateway alone.
+    about: Map<String, Value>,
     trace_id: String,
 }
 
@@ -35,6 +37,7 @@ impl ApiError {
             fields: Map::new(),
             retry_after: None,
             headers: Vec::new(),
+            about: Map::new(),
             trace_id: String::new(),
         }))
     }
@@ -80,6 +83,19 @@ impl ApiError {
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.0.headers.push((name, value));
         self
+    }
+
+    /// Says what it was about where the request's path does not. The gateway remembers it with the refusal; it is no field
+    /// of the answer.
+    #[must_use]
+    pub fn about(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.about.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// A field of the answer, or what it was about.
+    pub(crate) fn known(&self, name: &str) -> Option<&Value> {
+        self.0.fields.get(name).or_else(|| self.0.about.get(name))
     }
 
     /// The trace it is answered in where nobody else can say.
@@ -180,7 +196,7 @@ impl From<StoreError> for ApiError {
             StoreError::Unknown { .. } => "the store's answer did not arrive; it may have been done",
             StoreError::Corrupt { .. } => "the store is damaged; nothing was done",
         };
-        tracing::warn!(event = "store_error", error = %error);
+        tracing::warn!(event = "store_failed", %error);
         Self::new(Code::BackendUnavailable, detail).retry_after(RETRY_AFTER)
     }
 }

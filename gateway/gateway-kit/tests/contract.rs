@@ -685,6 +685,36 @@ async fn every_component_answers_the_probes_and_shows_its_metrics() {
 }
 
 #[actix_web::test]
+async fn what_a_fence_refused_is_remembered() {
+    let service = start(gateway(&[])).await;
+    assert_eq!(service.get("/refusals").await.json()["items"], serde_json::json!([]));
+    service.write("a", "3", r#"{"text":"x"}"#).await;
+    service.write("a", "2", r#"{"text":"x"}"#).await;
+    let answer = service.get("/refusals?limit=5").await.json();
+    assert_eq!(
+        (&answer["component"], &answer["capacity"]),
+        (&"notes".into(), &1024.into())
+    );
+    let refused = &answer["items"][0];
+    assert_eq!(
+        (
+            &refused["presented_token"],
+            &refused["highest_token"],
+            &refused["request"]
+        ),
+        (&2.into(), &3.into(), &"POST /v1/notes/{key}".into())
+    );
+    assert_eq!(refused["trace_id"].as_str().unwrap().len(), 32);
+    assert_eq!(
+        service.get("/refusals?payout_id=P").await.json()["items"],
+        serde_json::json!([])
+    );
+    for bad in ["limit=0", "limit=1001", "limit=x", "other=1"] {
+        assert_eq!(service.get(&format!("/refusals?{bad}")).await.status, 400, "{bad}");
+    }
+}
+
+#[actix_web::test]
 async fn the_documentation_is_served_without_a_network() {
     let service = start(gateway(&[])).await;
     let document = service.get("/openapi.json").await.json();

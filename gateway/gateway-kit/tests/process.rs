@@ -10,7 +10,7 @@
 use actix_web::web;
 use actor_kit::Kit;
 use gateway_kit::testing::{Sent, Socket, Target};
-use gateway_kit::{ApiError, Gateway, Settings, init_logging};
+use gateway_kit::{ApiError, Gateway, LogFormat, Settings, init_logging};
 use host_kit::Host;
 use http_contract::Code;
 use nix::sys::signal::{Signal, kill};
@@ -29,7 +29,7 @@ fn child() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
-    init_logging("notes");
+    init_logging("notes", LogFormat::Auto);
     actix_web::rt::System::new().block_on(async {
         let (host, registry) = (Host::system(), Registry::new());
         let kit = Kit::new("notes", &host, &registry);
@@ -145,7 +145,7 @@ async fn an_outcome_is_logged_at_info_and_a_defect_louder() {
         ("/broken", 500, "warn", "INTERNAL"),
     ] {
         assert_eq!(process.get(target).await, status);
-        let line = process.logged("request").await;
+        let line = process.logged("request_answered").await;
         assert_eq!(
             (&line["level"], &line["outcome"], &line["path"]),
             (&level.into(), &outcome.into(), &target.into())
@@ -158,16 +158,16 @@ async fn an_outcome_is_logged_at_info_and_a_defect_louder() {
         assert!(!line.to_string().contains("hunter2"));
     }
     assert_eq!(process.get("/crash").await, 500);
-    let panic = process.logged("panic").await;
+    let panic = process.logged("panicked").await;
     assert_eq!(
         (&panic["level"], &panic["detail"]),
         (&"error".into(), &"the cause".into())
     );
     assert_eq!(panic["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
     // Probes would drown the rest.
-    process.logged("request").await;
+    process.logged("request_answered").await;
     assert_eq!((process.get("/livez").await, process.get("/version").await), (200, 200));
-    assert_eq!(process.logged("request").await["path"], "/version");
+    assert_eq!(process.logged("request_answered").await["path"], "/version");
 }
 
 #[actix_web::test]

@@ -293,7 +293,7 @@ impl Caller {
         answer
     }
 
-    fn begin<'a>(&'a self, head: &Head<'a>) -> Open<'a> {
+    fn begin(&self, head: &Head<'_>) -> Open {
         Open::begin(self.traced.as_ref(), head)
     }
 

@@ -4,8 +4,8 @@ use crate::CallError;
 use crate::call::{Answer, Caller, Head, path_segment, query};
 use actor_kit::TraceContext;
 use http_contract::rail::{
-    ExceptionRow, HighWaterAnswer, LookupAnswer, Outcome, SubmissionFenceAnswer, SubmissionFenceBody, SubmissionRow,
-    SubmitAnswer, SubmitBody,
+    ExceptionRow, HighWaterAnswer, LookupAnswer, LookupRow, Outcome, SubmissionFenceAnswer, SubmissionFenceBody,
+    SubmissionRow, SubmitAnswer, SubmitBody,
 };
 use http_contract::{Page, header};
 use lock_api::FencingToken;
@@ -95,6 +95,19 @@ impl RailProxyApi {
                     .about_payout(payout_id)
                     .timeout(timeout),
             )
+            .await
+    }
+
+    /// R3: what the rail said whenever it was asked, the newest `limit`, oldest first.
+    pub async fn lookups(
+        &self,
+        payout_id: &str,
+        limit: u32,
+        trace: &TraceContext,
+    ) -> Result<Page<LookupRow>, CallError> {
+        let path = Self::path(payout_id, &format!("/lookups?limit={limit}"));
+        self.0
+            .plain(Head::get("lookups", path, trace).about_payout(payout_id))
             .await
     }
 

@@ -6,10 +6,9 @@
 
 use crate::CallError;
 use crate::call::Head;
-use actor_kit::{About, CALL, Kit, Outcome, TraceContext, TraceRecord};
+use actor_kit::{About, CALL, Kit, OpenRecord, Outcome, TraceContext};
 use lock_api::LockKey;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Where the calls of one caller are recorded.
 #[derive(Clone)]
@@ -46,29 +45,24 @@ impl Subject<'_> {
 }
 
 /// A call under way.
-pub(crate) struct Open<'a> {
-    to: Option<&'a CallTrace>,
+pub(crate) struct Open {
+    /// None where nobody wants it.
+    record: Option<OpenRecord>,
     trace: TraceContext,
-    cause: TraceContext,
-    name: &'static str,
-    about: Subject<'a>,
-    token: Option<u64>,
-    began: Duration,
-    outcome: (Outcome, Option<&'static str>),
 }
 
-impl<'a> Open<'a> {
-    pub(crate) fn begin(to: Option<&'a CallTrace>, head: &Head<'a>) -> Self {
-        let to = to.filter(|to| to.kit.trace().is_on());
+impl Open {
+    pub(crate) fn begin(to: Option<&CallTrace>, head: &Head<'_>) -> Self {
+        let mut record = to.and_then(|to| to.kit.record_below(head.trace, &to.actor, CALL, head.name));
+        if let Some(record) = &mut record {
+            record.about(head.about.owned());
+            if let Some(token) = head.token {
+                record.token(token);
+            }
+        }
         Self {
-            to,
-            trace: to.map_or(*head.trace, |to| to.kit.span_below(head.trace)),
-            cause: *head.trace,
-            name: head.name,
-            about: head.about,
-            token: head.token,
-            began: to.map_or(Duration::ZERO, |to| to.kit.clock().mono()),
-            outcome: (Outcome::Abandoned, None),
+            trace: record.as_ref().map_or(*head.trace, |record| *record.trace()),
+            record,
         }
     }
 
@@ -79,11 +73,14 @@ impl<'a> Open<'a> {
 
     /// The token that the answer brought.
     pub(crate) const fn token(&mut self, token: u64) {
-        self.token = Some(token);
+        if let Some(record) = &mut self.record {
+            record.token(token);
+        }
     }
 
-    pub(crate) fn end(mut self, error: Option<&CallError>) {
-        self.outcome = match error {
+    pub(crate) fn end(self, error: Option<&CallError>) {
+        let Some(record) = self.record else { return };
+        let (outcome, code) = match error {
             None => (Outcome::Answered, None),
             Some(CallError::Problem(problem)) if problem.status < 500 => {
                 (Outcome::Refused, Some(problem.code.as_str()))
@@ -93,27 +90,6 @@ impl<'a> Open<'a> {
             Some(CallError::Ambiguous(_)) => (Outcome::Failed, Some("NO_ANSWER")),
             Some(CallError::Garbled { .. }) => (Outcome::Failed, Some("UNREADABLE_ANSWER")),
         };
-    }
-}
-
-impl Drop for Open<'_> {
-    fn drop(&mut self) {
-        let Some(to) = self.to else { return };
-        let (outcome, code) = self.outcome;
-        to.kit.trace().record(TraceRecord {
-            seq: 0,
-            actor: to.actor.clone(),
-            kind: CALL,
-            message: self.name,
-            at: self.began,
-            queued: Duration::ZERO,
-            handled: to.kit.clock().mono().saturating_sub(self.began),
-            outcome,
-            code,
-            trace: self.trace,
-            parent_span: self.cause.span_id(),
-            token: self.token,
-            about: self.about.owned(),
-        });
+        record.end(outcome, code);
     }
 }

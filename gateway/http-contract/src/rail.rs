@@ -255,6 +255,19 @@ pub struct ExceptionRow {
     pub closed_by: Option<String>,
 }
 
+/// R3: a row of `rail_lookup`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LookupRow {
+    /// When the rail was asked (RFC 3339).
+    pub at: String,
+    /// What could be concluded: `EXECUTED`, `DECLINED`, `NOT_RECEIVED`, `INCONCLUSIVE`.
+    pub verdict: String,
+    /// How many executions the rail reported.
+    pub executions: u64,
+    /// The rail's reference.
+    pub rail_reference: Option<String>,
+}
+
 /// The rail's own answer to `GET /submissions` (C3.6). Read leniently: the rail is not ours.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RailBook {

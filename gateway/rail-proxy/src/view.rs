@@ -1,6 +1,6 @@
 //! Rows of the store as they travel.
 
-use http_contract::rail::{ExceptionRow, HighWaterAnswer, Outcome, SubmissionRow, Verdict};
+use http_contract::rail::{ExceptionRow, HighWaterAnswer, LookupRow, Outcome, SubmissionRow, Verdict};
 use lock_api::UnixMillis;
 use rail_store as store;
 
@@ -53,6 +53,15 @@ pub(crate) fn high_water(account_id: String, mark: store::HighWater) -> HighWate
         account_id,
         highest_token: mark.highest_token,
         updated_at: mark.updated_at.map(rfc3339),
+    }
+}
+
+pub(crate) fn lookup(row: store::Lookup) -> LookupRow {
+    LookupRow {
+        at: rfc3339(row.at),
+        verdict: row.verdict,
+        executions: row.executions,
+        rail_reference: row.rail_reference,
     }
 }
 

@@ -244,6 +244,44 @@ fn submissions_are_read_one_by_one_and_in_pages() {
     });
 }
 
+// operation: list_lookups
+#[test]
+fn every_lookup_is_listed_oldest_first() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        world.payments().claimed("p1", "a1", 1);
+        let none = proxy.get("/v1/rail/submissions/p1/lookups").await;
+        assert_eq!(
+            (none.status, &none.body),
+            (200, &json!({ "items": [], "next_cursor": null }))
+        );
+        world
+            .rail
+            .rules(json!([{ "client_reference": "p1", "fault": "timeout_executed" }]))
+            .await;
+        proxy.submit("p1", "a1", 1).await;
+        world
+            .rail
+            .rules(json!([{ "client_reference": "p1", "fault": "lookup_error", "times": 1 }]))
+            .await;
+        proxy.look_up("p1").await;
+        proxy.look_up("p1").await;
+        let all = proxy.get("/v1/rail/submissions/p1/lookups").await.body;
+        let verdicts: Vec<_> = all["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["verdict"])
+            .collect();
+        assert_eq!(verdicts, ["INCONCLUSIVE", "EXECUTED"]);
+        assert_eq!(all["items"][1]["executions"], 1);
+        assert!(all["items"][1]["at"].is_string() && all["items"][1]["rail_reference"].is_string());
+        let newest = proxy.get("/v1/rail/submissions/p1/lookups?limit=1").await.body;
+        assert_eq!(newest["items"], json!([all["items"][1]]));
+        assert_eq!(proxy.get("/v1/rail/submissions/p1/lookups?limit=0").await.status, 400);
+    });
+}
+
 // operation: look_up_submission
 #[test]
 fn a_lookup_says_what_can_be_concluded() {

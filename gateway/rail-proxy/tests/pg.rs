@@ -194,6 +194,8 @@ fn case_d13_a_paid_payout_is_not_sent_again_after_a_restore() {
             (200, &json!("EXECUTED"), &json!(1)),
             "{found:?}"
         );
+        let listed = two.get("/v1/rail/submissions/paid/lookups?limit=1").await.body;
+        assert_eq!(listed["items"][0]["verdict"], "EXECUTED", "{listed}");
         let replay = two.submit("paid", "a1", 8).await;
         assert_eq!(
             (replay.status, replay.replayed, replay.outcome()),

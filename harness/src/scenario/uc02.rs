@@ -36,7 +36,7 @@ pub async fn run(cx: Cx<'_>) -> Result<ScenarioReport, RunError> {
     cx.step("W1 has claimed the payout and holds the lock, stopped before its submit");
     cx.stack.worker(WorkerSpec::new("W2", Role::Pay)).await?;
     cx.await_log("W2", "that its attempts are used up", |line| {
-        line["event"] == "contention" && line["code"] == "CONTENTION_EXCEEDED"
+        line["event"] == "lock_contended" && line["code"] == "CONTENTION_EXCEEDED"
     })
     .await?;
     cx.step("W2 has used up its attempts and left the payout alone");

@@ -136,7 +136,7 @@ mod lab {
             if arm.nth.is_some_and(|n| n != count) {
                 return;
             }
-            tracing::warn!(event = "fault_point", point = name, action = ?arm.action, count);
+            tracing::warn!(event = "fault_point_reached", point = name, action = ?arm.action, count);
             match arm.action {
                 Action::Kill => signal_self(nix::sys::signal::Signal::SIGKILL),
                 Action::Stop => signal_self(nix::sys::signal::Signal::SIGSTOP),

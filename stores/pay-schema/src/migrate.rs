@@ -57,7 +57,7 @@ pub async fn migrate(options: &PaySchema, host: &Host) -> Result<Migrated, Store
     .await
     .unwrap_or_else(|_| Err(unavailable("the schema was not up to date in time")))?;
     tracing::info!(
-        event = "pay_schema",
+        event = "pay_schema_migrated",
         schema = options.schema,
         from = migrated.from,
         to = migrated.to,

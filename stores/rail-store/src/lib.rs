@@ -22,8 +22,8 @@ mod sqlite;
 pub use fencing::Fencing;
 pub use model::{
     AccountFence, Ack, AckOutcome, Evidence, Exception, ExceptionKind, Execution, FenceOutcome, FenceReason,
-    FenceRequest, FencedOut, ForwardClaim, Gauges, HighWater, LookupOutcome, LookupRecord, Outcome, Sighting, Source,
-    Submission, SubmitOutcome, SubmitRequest, Verdict,
+    FenceRequest, FencedOut, ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome, LookupRecord, Outcome, Sighting,
+    Source, Submission, SubmitOutcome, SubmitRequest, Verdict,
 };
 pub use pg::{PgRail, PgRailOptions, SCHEMA_VERSION};
 pub use settle::{Settlement, settle};

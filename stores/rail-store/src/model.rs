@@ -441,6 +441,19 @@ impl ExceptionKind {
     }
 }
 
+/// A row of `rail_lookup`: what the rail said of a payout when it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// When it was asked.
+    pub at: UnixMillis,
+    /// What could be concluded, as it stands in the table.
+    pub verdict: String,
+    /// How many executions the rail reported.
+    pub executions: u64,
+    /// The rail's reference.
+    pub rail_reference: Option<String>,
+}
+
 /// A row of `rail_exception`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {

@@ -10,7 +10,7 @@
 
 use crate::{
     AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, ForwardClaim, Gauges, HighWater,
-    LookupOutcome, LookupRecord, Outcome, Submission, SubmitOutcome, SubmitRequest,
+    Lookup, LookupOutcome, LookupRecord, Outcome, Submission, SubmitOutcome, SubmitRequest,
 };
 use lock_api::{FencingToken, StoreFuture};
 use std::time::Duration;
@@ -65,6 +65,9 @@ pub trait RailStore: Send + Sync {
     /// R3: records what a lookup saw and concludes what may be concluded (C1.2 Evidence), under the row's lock. None
     /// where the payout has no submission, and the rail need not be asked all the same.
     fn record_lookup(&self, lookup: LookupRecord, within: Duration) -> StoreFuture<'_, Option<LookupOutcome>>;
+
+    /// R3: the newest `limit` lookups of a payout, oldest first.
+    fn lookups(&self, payout_id: String, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Lookup>>;
 
     /// R4: records an asynchronous ack.
     fn record_ack(&self, ack: Ack, within: Duration) -> StoreFuture<'_, AckOutcome>;

@@ -7,6 +7,7 @@
 )]
 
 pub mod scenario;
+pub mod whole;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

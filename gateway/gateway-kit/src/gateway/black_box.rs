@@ -47,7 +47,7 @@ impl BlackBox {
     /// Has panics of this process write its trace. None where there is no trace, or no file may be written.
     pub(super) fn install(settings: &Settings, kit: &Kit, host: &Host) -> Option<Arc<Self>> {
         let files_max = usize::try_from(settings.integer("debug.dump-files")).unwrap_or(usize::MAX);
-        if files_max == 0 || !kit.trace().is_on() {
+        if files_max == 0 || !kit.trace().keeps() {
             return None;
         }
         let dir = settings

@@ -8,6 +8,7 @@ use super::record::Recording;
 use crate::ApiError;
 use crate::extract::{BodyRead, caller_of, request_id};
 use crate::openapi::Route;
+use crate::refusals::Refused;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -16,8 +17,8 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage, ResponseError};
 use actor_kit::{TraceContext, guarded};
-use http_contract::Code;
 use http_contract::problem::PROBLEM_JSON;
+use http_contract::{Code, header};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -38,8 +39,16 @@ struct Seen {
     route: Option<Arc<Route>>,
     request_id: String,
     trace: TraceContext,
+    /// Who asks: the session's owner, or the operator.
+    actor: Option<String>,
     begun: Duration,
     panicked: Cell<bool>,
+}
+
+impl Seen {
+    fn route_name(&self) -> &str {
+        self.route.as_ref().map_or("unmatched", |route| route.template.as_str())
+    }
 }
 
 pub(super) async fn frame(
@@ -60,17 +69,13 @@ pub(super) async fn frame(
             || TraceContext::root(&shared.host.random),
             |caller| shared.kit.span_below(caller),
         ),
+        actor: [header::ACTOR, header::OPERATOR]
+            .into_iter()
+            .find_map(|name| request.headers().get(name)?.to_str().ok().map(str::to_owned)),
         begun: shared.host.clock.mono(),
         panicked: Cell::new(false),
     };
-    let recording = Recording::begin(
-        &shared,
-        &request,
-        seen.route.as_ref(),
-        seen.trace,
-        caller.as_ref(),
-        seen.begun,
-    );
+    let recording = Recording::begin(&shared, &request, seen.route.as_ref(), seen.trace, caller.as_ref());
     let recording = recording.map(|(recording, noted)| {
         request.extensions_mut().insert(noted);
         recording
@@ -133,8 +138,12 @@ async fn answer(
         Err(panic) => Poll::Ready(Err(panic)),
     });
     let refusal = match tokio::time::timeout(timeout, handled).await {
-        Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
-        Ok(Ok(Err(error))) => refusal_of(&error, seen),
+        Ok(Ok(Ok(response))) => return Ok(translated(shared, seen, response)),
+        Ok(Ok(Err(error))) => {
+            let refusal = refusal_of(&error, seen);
+            remember(shared, seen, &refusal);
+            refusal
+        }
         Ok(Err(_panic)) => {
             seen.panicked.set(true);
             ApiError::new(
@@ -175,6 +184,7 @@ fn not_served(seen: &Seen) -> Option<ApiError> {
 
 /// What a handler answered; a refusal is written anew with the trace's id, a bare error status becomes a problem.
 fn translated(
+    shared: &Shared,
     seen: &Seen,
     response: ServiceResponse<impl MessageBody + 'static>,
 ) -> (ServiceResponse<BoxBody>, Option<Code>) {
@@ -189,6 +199,7 @@ fn translated(
     };
     match refusal {
         Some(refusal) => {
+            remember(shared, seen, &refusal);
             let (request, _) = response.into_parts();
             let answer = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
             (ServiceResponse::new(request, answer), Some(refusal.code()))
@@ -203,6 +214,31 @@ fn translated(
     }
 }
 
+/// A write that a fence refused is remembered: nothing else of the process's state tells of it.
+fn remember(shared: &Shared, seen: &Seen, refusal: &ApiError) {
+    if refusal.code() == Code::FencedOut {
+        let of = Refused {
+            wall_ms: shared.host.clock.wall_ms(),
+            method: seen.method.as_str(),
+            route: seen.route_name(),
+            path: &seen.path,
+            actor: seen.actor.clone(),
+            trace_id: seen.trace.trace_id_hex(),
+        };
+        let row = shared.refusals.note(of, refusal);
+        tracing::info!(
+            event = "fenced_out",
+            request = row.request,
+            payout_id = row.payout_id,
+            account_id = row.account_id,
+            actor = row.actor,
+            reason = row.reason,
+            presented_token = row.presented_token,
+            highest_token = row.highest_token,
+        );
+    }
+}
+
 /// The refusal that an error stands for: ours as it is, one of actix by its status.
 fn refusal_of(error: &Error, seen: &Seen) -> ApiError {
     if let Some(refusal) = error.as_error::<ApiError>() {
@@ -210,7 +246,7 @@ fn refusal_of(error: &Error, seen: &Seen) -> ApiError {
     }
     let status = error.as_response_error().status_code();
     if status.is_server_error() {
-        tracing::error!(event = "handler_error", detail = %error, path = seen.path);
+        tracing::error!(event = "handler_failed", %error, path = seen.path);
         return bare(status, String::new());
     }
     bare(status, error.to_string())
@@ -279,13 +315,13 @@ impl Shared {
 /// One line per request. A refusal that C3.2 calls an outcome is one: logged at info, never counted as a server error.
 fn log(shared: &Shared, seen: &Seen, status: StatusCode, code: Option<Code>) {
     let took = shared.host.clock.mono().saturating_sub(seen.begun);
-    let route = seen.route.as_ref().map_or("unmatched", |route| route.template.as_str());
+    let route = seen.route_name();
     shared.metrics.observe(route, &seen.method, code, took);
     let outcome = code.map_or("ok", Code::as_str);
     macro_rules! line {
         ($level:ident) => {
             tracing::$level!(
-                event = "request",
+                event = "request_answered",
                 method = %seen.method,
                 path = seen.path,
                 route,
@@ -296,10 +332,14 @@ fn log(shared: &Shared, seen: &Seen, status: StatusCode, code: Option<Code>) {
             )
         };
     }
-    let quiet = matches!(route, "/livez" | "/readyz" | "/startupz" | "/metrics");
     match status {
         status if status.is_server_error() => line!(warn),
-        _ if quiet => line!(debug),
+        _ if is_quiet(route) => line!(debug),
         _ => line!(info),
     }
+}
+
+/// Routes that are asked all the time, by machines.
+fn is_quiet(route: &str) -> bool {
+    matches!(route, "/livez" | "/readyz" | "/startupz" | "/metrics")
 }

@@ -10,6 +10,7 @@ pub(crate) use frame::Matched;
 use self::black_box::BlackBox;
 use crate::metrics::HttpMetrics;
 use crate::openapi::Routes;
+use crate::refusals::Refusals;
 use crate::{ApiError, Settings};
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
@@ -77,6 +78,7 @@ pub(crate) struct Shared {
     pub(crate) drain: Drain,
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
+    pub(crate) refusals: Refusals,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
     /// The path under which requests stand in the trace.
@@ -216,6 +218,7 @@ impl Gateway {
             drain: self.drain.clone(),
             started: AtomicBool::new(false),
             metrics,
+            refusals: Refusals::default(),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
             requests: format!("{}/requests", self.component).into(),
@@ -270,6 +273,8 @@ impl Gateway {
             .filter(|_| settings.boolean("debug.dump-on-exit"));
         let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let drain_timeout = settings.duration("http.drain-timeout");
+        #[cfg(feature = "otel")]
+        let exporting = crate::otel::start(&self.host, &self.settings, &self.registry, &self.kit)?;
         let apps = self.apps(configure);
         let server = HttpServer::new(move || apps.app())
             .on_connect(crate::peer::remember)
@@ -343,6 +348,10 @@ impl Gateway {
         quits.abort();
         if let Some(black_box) = black_box {
             black_box.write_and_tell("exit", "debug.dump-on-exit");
+        }
+        #[cfg(feature = "otel")]
+        if let Some(exporting) = exporting {
+            exporting.stop().await;
         }
         tracing::info!(event = "stopped");
         served

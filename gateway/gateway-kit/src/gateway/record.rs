@@ -10,23 +10,14 @@ use crate::openapi::Route;
 use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Data;
-use actor_kit::{About, Kit, Outcome, REQUEST, TraceContext, TraceRecord};
+use actor_kit::{About, OpenRecord, Outcome, REQUEST, TraceContext};
 use http_contract::Code;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// A request under way; recorded when it goes.
 pub(super) struct Recording {
-    kit: Kit,
-    actor: Arc<str>,
-    name: &'static str,
-    began: Duration,
-    trace: TraceContext,
-    parent_span: [u8; 8],
-    token: Option<u64>,
-    about: About,
+    record: OpenRecord,
     noted: Noted,
-    outcome: (Outcome, Option<&'static str>),
 }
 
 impl Recording {
@@ -37,24 +28,18 @@ impl Recording {
         route: Option<&Arc<Route>>,
         trace: TraceContext,
         caller: Option<&TraceContext>,
-        began: Duration,
     ) -> Option<(Self, Noted)> {
         let route = route.filter(|route| route.template.starts_with("/v1/"))?;
-        if !shared.kit.trace().is_on() {
-            return None;
+        let name = route.name(request.method().as_str())?;
+        let mut record = shared.kit.record_of(trace, caller, &shared.requests, REQUEST, name)?;
+        record.about(about(&route.template, request.uri().path()));
+        if let Some(token) = token_of(request.headers()) {
+            record.token(token);
         }
         let noted = Noted::default();
         let recording = Self {
-            kit: shared.kit.clone(),
-            actor: shared.requests.clone(),
-            name: route.name(request.method().as_str())?,
-            began,
-            trace,
-            parent_span: caller.map_or([0; 8], TraceContext::span_id),
-            token: token_of(request.headers()),
-            about: about(&route.template, request.uri().path()),
+            record,
             noted: noted.clone(),
-            outcome: (Outcome::Abandoned, None),
         };
         Some((recording, noted))
     }
@@ -66,32 +51,20 @@ impl Recording {
             status if status.is_client_error() => Outcome::Refused,
             _ => Outcome::Answered,
         };
-        self.outcome = (outcome, code.map(Code::as_str));
+        self.record.outcome(outcome, code.map(Code::as_str));
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        // What the handler has learned is said before the record itself is dropped.
         let (token, about) = self.noted.take();
-        let (outcome, code) = self.outcome;
-        self.kit.trace().record(TraceRecord {
-            seq: 0,
-            actor: self.actor.clone(),
-            kind: REQUEST,
-            message: self.name,
-            at: self.began,
-            queued: Duration::ZERO,
-            handled: self.kit.clock().mono().saturating_sub(self.began),
-            outcome,
-            code,
-            trace: self.trace,
-            parent_span: self.parent_span,
-            token: token.or(self.token),
-            about: match about {
-                About::Nothing => std::mem::take(&mut self.about),
-                about => about,
-            },
-        });
+        if let Some(token) = token {
+            self.record.token(token);
+        }
+        if about != About::Nothing {
+            self.record.about(about);
+        }
     }
 }
 

@@ -175,6 +175,9 @@ const OF_BACKENDS: &[(&str, &[&str])] = &[
 /// server list of the operator's verbs (C5.1), the log filter.
 const NOT_CONFIGURATION: &[&str] = &["DLOCK_TOKEN", "DLOCK_KEY", "DLOCK_LOCK_SERVER", "DLOCK_LOG"];
 
+/// The standard name of a collector's address; the one variable of another namespace that is read.
+const OTEL_ENDPOINT_VARIABLE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
 impl Settings {
     /// Every default, nothing else.
     ///
@@ -217,6 +220,7 @@ impl Settings {
         settings.store_follows_url();
         settings.check_pairs()?;
         settings.check_backend()?;
+        settings.check_build()?;
         Ok(settings)
     }
 
@@ -253,6 +257,10 @@ impl Settings {
 
     fn apply_env(&mut self, env: impl IntoIterator<Item = (String, String)>) -> Result<(), ConfigError> {
         for (variable, text) in env {
+            if variable == OTEL_ENDPOINT_VARIABLE {
+                self.apply_standard_endpoint(&text)?;
+                continue;
+            }
             let ours = variable.starts_with("DLOCK_")
                 && !NOT_CONFIGURATION.contains(&variable.as_str())
                 && !variable.ends_with("_IMAGE");
@@ -271,6 +279,35 @@ impl Settings {
             self.entries.insert(setting.name, Entry { value, source });
         }
         Ok(())
+    }
+
+    /// `OTEL_EXPORTER_OTLP_ENDPOINT`, as every program with OpenTelemetry reads it; the setting's own variable comes first.
+    /// Platforms set it for all containers alike, so a build that cannot export passes over it.
+    fn apply_standard_endpoint(&mut self, text: &str) -> Result<(), ConfigError> {
+        let stated = self
+            .entries
+            .get("otel.endpoint")
+            .is_some_and(|entry| entry.source.starts_with("the environment variable DLOCK_"));
+        if !cfg!(feature = "otel") || stated || text.is_empty() {
+            return Ok(());
+        }
+        let setting = known("otel.endpoint", "the environment")?;
+        let source = format!("the environment variable {OTEL_ENDPOINT_VARIABLE}");
+        let value = parse_text(setting, text, &source)?;
+        self.entries.insert(setting.name, Entry { value, source });
+        Ok(())
+    }
+
+    /// What is asked of a build that cannot do it is refused, not passed over.
+    fn check_build(&self) -> Result<(), ConfigError> {
+        match self.entries.get("otel.endpoint") {
+            Some(entry) if !cfg!(feature = "otel") => Err(ConfigError::Invalid {
+                name: "otel.endpoint",
+                source_name: entry.source.clone(),
+                reason: "needs a build with the feature otel; this one exports no spans".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     fn apply_flags(&mut self, flags: &[(String, String)]) -> Result<(), ConfigError> {

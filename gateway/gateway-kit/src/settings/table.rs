@@ -582,6 +582,35 @@ pub const SETTINGS: &[Setting] = &[
         ALL,
         "How long requests in flight may go on after SIGTERM (NFR-10).",
     ),
+    // telemetry
+    setting(
+        "log.format",
+        Choice(&["auto", "json", "pretty"]),
+        Some("auto"),
+        ALL,
+        "The shape of log lines. `auto`: pretty where standard output is a terminal, else one JSON object a line.",
+    ),
+    setting(
+        "otel.endpoint",
+        Url(&["http"]),
+        None,
+        ALL,
+        "Where spans go: the OTLP/gRPC address of a collector, as in `http://collector:4317`. Also read from `OTEL_EXPORTER_OTLP_ENDPOINT`. Unset: none are made. Builds with the feature `otel` only.",
+    ),
+    setting(
+        "otel.queue-max",
+        Integer { min: 1, max: 1_000_000 },
+        Some("8192"),
+        ALL,
+        "The most spans that wait to be exported; further ones are dropped and counted in `otel_spans_total`.",
+    ),
+    setting(
+        "otel.export-timeout",
+        Duration { min: 10 * MS, max: M },
+        Some("5s"),
+        ALL,
+        "How long one message to the collector may take, and how long a process that ends waits for its last spans.",
+    ),
     // debug
     Setting {
         lab_default: Some("true"),

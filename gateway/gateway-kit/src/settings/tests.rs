@@ -514,3 +514,45 @@ fn every_setting_is_read_by_somebody() {
         .collect();
     assert!(unread.is_empty(), "nobody reads {unread:?}");
 }
+
+#[test]
+fn the_standard_variable_names_a_collector_where_there_is_an_exporter_and_our_own_comes_first() {
+    let standard = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://everywhere:4317");
+    let ours = ("DLOCK_OTEL_ENDPOINT", "http://here:4317");
+    if cfg!(feature = "otel") {
+        for both in [[standard, ours], [ours, standard]] {
+            assert_eq!(from_env(&both).unwrap().text("otel.endpoint"), Some("http://here:4317"));
+        }
+        let settings = from_env(&[standard]).unwrap();
+        assert_eq!(settings.text("otel.endpoint"), Some("http://everywhere:4317"));
+        assert_eq!(
+            from_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "")])
+                .unwrap()
+                .text("otel.endpoint"),
+            None
+        );
+        let refused = from_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://x")]).unwrap_err();
+        assert!(refused.to_string().contains("OTEL_EXPORTER_OTLP_ENDPOINT"), "{refused}");
+    } else {
+        assert_eq!(from_env(&[standard]).unwrap().text("otel.endpoint"), None);
+        let refused = from_env(&[ours]).unwrap_err().to_string();
+        assert!(
+            refused.contains("otel.endpoint") && refused.contains("feature otel"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn what_is_named_like_a_secret_is_masked() {
+    for (text, masked) in [
+        ("http://key@host/a", "http://***@host/a"),
+        ("postgres://user@host/db", "postgres://user@host/db"),
+        (
+            "https://u:p@host?api_key=x&a=1&Token=y",
+            "https://u:***@host?api_key=***&a=1&Token=***",
+        ),
+    ] {
+        assert_eq!(mask(text), masked);
+    }
+}

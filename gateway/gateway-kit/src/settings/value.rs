@@ -122,6 +122,23 @@ fn show_duration(value: Duration) -> String {
     format!("{ms}ms")
 }
 
+/// Whether a parameter of this name holds what nobody may see.
+fn is_secret(name: &str) -> bool {
+    const PARTS: &[&str] = &[
+        "password",
+        "passwd",
+        "pwd",
+        "secret",
+        "token",
+        "apikey",
+        "api_key",
+        "api-key",
+        "credential",
+    ];
+    let name = name.to_ascii_lowercase();
+    PARTS.iter().any(|part| name.contains(part))
+}
+
 /// The text with every password of a URL in it replaced (NFR-12). A list of URLs separated by commas is masked one by one.
 #[must_use]
 pub fn mask(text: &str) -> String {
@@ -137,6 +154,8 @@ pub fn mask(text: &str) -> String {
     let authority = match authority.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
             Some((name, _)) => format!("{name}:***@{host}"),
+            // Over HTTP a lone name is mostly a key that somebody put there.
+            None if scheme.starts_with("http") => format!("***@{host}"),
             None => format!("{user}@{host}"),
         },
         None => authority.to_owned(),
@@ -146,7 +165,7 @@ pub fn mask(text: &str) -> String {
             let query: Vec<String> = query
                 .split('&')
                 .map(|pair| match pair.split_once('=') {
-                    Some((name, _)) if name.to_ascii_lowercase().contains("password") => format!("{name}=***"),
+                    Some((name, _)) if is_secret(name) => format!("{name}=***"),
                     _ => pair.to_owned(),
                 })
                 .collect();

@@ -84,7 +84,7 @@ pub(crate) async fn acquire(
             let waited = granted.waited();
             let grant = granted.claim();
             noted.token(grant.token.get());
-            tracing::debug!(event = "granted", key = %grant.key, token = %grant.token, session_id = %grant.session_id);
+            tracing::debug!(event = "lock_granted", key = %grant.key, token = grant.token.get(), session_id = %grant.session_id);
             Ok(HttpResponse::Ok().json(render::grant(&grant, waited)))
         }
         Acquired::Held { held, waiters } => Err(render::held_by_other(&key, &held, waiters)),

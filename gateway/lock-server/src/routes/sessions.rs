@@ -37,7 +37,7 @@ pub(crate) async fn open_session(
         metadata: metadata(body.metadata)?,
     };
     let view = server.service.open(request, &trace.0).await.map_err(render::refusal)?;
-    tracing::info!(event = "session_opened", session_id = %view.session_id, owner = %view.owner);
+    tracing::info!(event = "session_opened", session_id = %view.session_id, owner = %view.owner, ttl_ms = view.ttl.as_millis());
     Ok(HttpResponse::Created().json(OpenSessionAnswer {
         session_id: view.session_id.as_str().to_owned(),
         owner: view.owner.as_str().to_owned(),

@@ -21,6 +21,10 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
             web::post().to(submissions::look_up),
         )
         .route(
+            "/v1/rail/submissions/{payout_id}/lookups",
+            web::get().to(submissions::lookups),
+        )
+        .route(
             "/v1/rail/submissions/{payout_id}/fence",
             web::post().to(marks::fence_submission),
         )
@@ -44,6 +48,7 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
         submissions::list,
         submissions::read,
         submissions::look_up,
+        submissions::lookups,
         marks::fence_submission,
         acks::ack,
         marks::high_water,
@@ -58,6 +63,7 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
         rail::SubmitAnswer,
         rail::SubmissionRow,
         rail::LookupAnswer,
+        rail::LookupRow,
         rail::AckBody,
         rail::AckAnswer,
         rail::HighWaterAnswer,

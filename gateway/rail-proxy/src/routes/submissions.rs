@@ -4,7 +4,7 @@ use super::{page, page_after, page_limit};
 use crate::{State, validate, view};
 use actix_web::web::{Data, Json};
 use gateway_kit::{ApiError, Id, Query};
-use http_contract::rail::{LookupAnswer, SubmissionRow};
+use http_contract::rail::{LookupAnswer, LookupRow, SubmissionRow};
 use http_contract::{Code, Page, Problem};
 use rail_store::{Outcome, OutcomeFilter};
 use serde::Deserialize;
@@ -122,5 +122,41 @@ pub(crate) async fn look_up(state: Data<State>, id: Id) -> Result<Json<LookupAns
         verdict: view::verdict(found.verdict),
         executions: found.executions,
         submission: found.submission.map(view::submission),
+    }))
+}
+
+/// The parameters of the list of lookups.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LookupParams {
+    limit: Option<u32>,
+}
+
+/// What the rail said of a payout whenever it was asked: the newest lookups, oldest first. Empty where it never was.
+#[utoipa::path(
+    get,
+    path = "/v1/rail/submissions/{payout_id}/lookups",
+    operation_id = "list_lookups",
+    tag = "rail",
+    params(
+        ("payout_id" = String, Path, description = "The payout"),
+        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many of the newest, by default 100")
+    ),
+    responses(
+        (status = 200, description = "The newest lookups; there is no further page", body = Page<LookupRow>),
+        (status = 400, description = "INVALID_REQUEST", body = Problem)
+    )
+)]
+pub(crate) async fn lookups(
+    state: Data<State>,
+    id: Id,
+    Query(params): Query<LookupParams>,
+) -> Result<Json<Page<LookupRow>>, ApiError> {
+    validate::payout_id(&id.0)?;
+    let limit = page_limit(params.limit)?;
+    let rows = state.store.lookups(id.0, limit, state.config.store_timeout).await?;
+    Ok(Json(Page {
+        items: rows.into_iter().map(view::lookup).collect(),
+        next_cursor: None,
     }))
 }

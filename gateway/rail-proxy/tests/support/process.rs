@@ -31,7 +31,7 @@ pub fn child() {
     {
         host.faults = host_kit::Faults::parse(&text("faults")).unwrap();
     }
-    gateway_kit::init_logging("rail-proxy");
+    gateway_kit::init_logging("rail-proxy", gateway_kit::LogFormat::Auto);
     actix_rt::System::new()
         .block_on(rail_proxy::run(settings, "127.0.0.1:0".to_owned(), host))
         .unwrap();

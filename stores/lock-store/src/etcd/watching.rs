@@ -93,7 +93,7 @@ async fn follow_once(shared: &Shared, next: &mut i64) -> Ended {
                     }
                     if let Err(error) = shared.hear(event) {
                         // It is met again by whoever needs it.
-                        tracing::warn!(event = "etcd_watch_odd", %error);
+                        tracing::warn!(event = "etcd_watch_unreadable", %error);
                     }
                 }
                 shared.observed(|observed| observed.watched(*next - 1));

@@ -110,10 +110,14 @@ impl PgPayments {
             });
         };
         let (lineage, stands, can_too_much): (String, bool, bool) = (known.get(0), known.get(1), known.get(2));
-        tracing::info!(event = "pay_lineage", lineage, fencing_enforced = fencing.is_enforced());
+        tracing::info!(
+            event = "paydb_opened",
+            lineage,
+            fencing_enforced = fencing.is_enforced()
+        );
         if !stands {
             tracing::warn!(
-                event = "pay_restored",
+                event = "paydb_restored",
                 lineage,
                 "paydb was restored or moved since its lineage was written"
             );

@@ -100,7 +100,11 @@ impl SqlitePayments {
         let lineage = store
             .write(OPEN_WITHIN, move |tx| rows::lineage(tx, &lineage).map(Decision::Commit))
             .await?;
-        tracing::info!(event = "pay_lineage", lineage, fencing_enforced = fencing.is_enforced());
+        tracing::info!(
+            event = "paydb_opened",
+            lineage,
+            fencing_enforced = fencing.is_enforced()
+        );
         Ok(store)
     }
 

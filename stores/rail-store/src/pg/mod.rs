@@ -32,7 +32,7 @@ mod writes;
 
 use crate::{
     AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, Fencing, ForwardClaim, Gauges,
-    HighWater, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
+    HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
 };
 use host_kit::{Clock, Host};
 use lock_api::{FencingToken, StoreError, StoreFuture, UnixMillis};
@@ -237,6 +237,10 @@ impl RailStore for PgRail {
             self.write(within, |tx, at| fence::account(tx, at, account_id, token))
                 .await
         })
+    }
+
+    fn lookups(&self, payout_id: String, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Lookup>> {
+        Box::pin(async move { rows::lookups(&self.transactions, &payout_id, limit, within).await })
     }
 
     fn exceptions(&self, after: u64, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Exception>> {

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a token comes out of the store here")]
 
 use crate::payout::{Known, Malformed, Payout};
-use crate::{Exception, Outcome, OutcomeFilter, Submission};
+use crate::{Exception, Lookup, Outcome, OutcomeFilter, Submission};
 use lock_api::{FencingToken, StoreError, UnixMillis};
 use pg_kit::{Param, Transactions};
 use std::time::Duration;
@@ -169,6 +169,33 @@ pub(super) async fn list(
     };
     let answers = transactions.read(within, &[(sql, &params)]).await?;
     submissions_of(&answers, 0)
+}
+
+/// The newest lookups of a payout, oldest first.
+pub(super) async fn lookups(
+    transactions: &Transactions,
+    payout_id: &str,
+    limit: u32,
+    within: Duration,
+) -> Result<Vec<Lookup>, StoreError> {
+    let limit = i64::from(limit);
+    let params: [Param<'_>; 2] = [(&payout_id, Type::TEXT), (&limit, Type::INT8)];
+    let sql = "SELECT at, verdict, executions, rail_reference
+                 FROM rail_lookup WHERE payout_id = $1 ORDER BY at DESC, lookup_id DESC LIMIT $2";
+    let answers = transactions.read(within, &[(sql, &params)]).await?;
+    let mut newest = nth(&answers, 0)?
+        .iter()
+        .map(|row| {
+            Ok(Lookup {
+                at: UnixMillis(get(row, 0)?),
+                verdict: get(row, 1)?,
+                executions: natural(row, 2)?,
+                rail_reference: get(row, 3)?,
+            })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    newest.reverse();
+    Ok(newest)
 }
 
 pub(super) async fn exceptions(

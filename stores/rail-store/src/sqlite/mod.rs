@@ -17,7 +17,7 @@ mod survey;
 
 use crate::{
     AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, Fencing, ForwardClaim, Gauges,
-    HighWater, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
+    HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
 };
 use host_kit::{Clock, Host};
 use lock_api::{FencingToken, StoreError, StoreFuture, UnixMillis};
@@ -223,6 +223,10 @@ impl RailStore for SqliteRailStore {
         self.write(within, move |tx| {
             fence::account(tx, &account_id, token).map(Decision::Commit)
         })
+    }
+
+    fn lookups(&self, payout_id: String, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Lookup>> {
+        self.read(within, move |db| rows::lookups(db, &payout_id, limit))
     }
 
     fn exceptions(&self, after: u64, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Exception>> {

@@ -4,7 +4,7 @@
 
 use super::Tx;
 use crate::decide::Raise;
-use crate::{Exception, Outcome, OutcomeFilter, Submission};
+use crate::{Exception, Lookup, Outcome, OutcomeFilter, Submission};
 use lock_api::{FencingToken, UnixMillis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -169,6 +169,26 @@ pub(super) fn raise(tx: &Tx<'_>, payout_id: &str, raise: &Raise) -> rusqlite::Re
         )?
         .execute(params![payout_id, tx.now.0, raise.kind.as_str(), raise.detail])?;
     Ok(raised == 1)
+}
+
+/// The newest lookups of a payout, oldest first.
+pub(super) fn lookups(db: &Connection, payout_id: &str, limit: u32) -> rusqlite::Result<Vec<Lookup>> {
+    let mut newest: Vec<Lookup> = db
+        .prepare_cached(
+            "SELECT at, verdict, executions, rail_reference
+               FROM rail_lookup WHERE payout_id = ?1 ORDER BY at DESC, lookup_id DESC LIMIT ?2",
+        )?
+        .query_map(params![payout_id, limit], |row| {
+            Ok(Lookup {
+                at: UnixMillis(row.get(0)?),
+                verdict: row.get(1)?,
+                executions: natural(row, 2)?,
+                rail_reference: row.get(3)?,
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    newest.reverse();
+    Ok(newest)
 }
 
 pub(super) fn exceptions(db: &Connection, after: u64, limit: u32) -> rusqlite::Result<Vec<Exception>> {
