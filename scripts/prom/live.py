@@ -167,6 +167,10 @@ def check_expressions(prometheus, scraped):
     for name, labels in recorded.items():
         for series in prometheus.query(name):
             labels.update(series["metric"])
+    # What was not recorded yet has no labels that could be looked for.
+    late = sorted(name for name, labels in recorded.items() if not labels)
+    if late:
+        return False, late
     wrong, empty = [], []
     for where, expression in static.expressions():
         wrong += scrape.unknown(where, expression, scraped, recorded)

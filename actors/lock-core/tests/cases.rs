@@ -567,6 +567,7 @@ fn case_l26_a_session_with_ten_thousand_keys_dies_without_holding_others_up() {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods, reason = "a witness that lies is made up")]
 fn a_doubt_about_the_tokens_is_shown_until_an_operator_has_acted() {
     paused(async {
         let world = World::new(31).await;
