@@ -7,7 +7,7 @@
 use crate::evidence::Apis;
 use crate::scenario::CURRENCY;
 use crate::servers::Stores;
-use crate::stack::processes::{Lab, Ports, ProcessStack};
+use crate::stack::processes::{CONSOLE, Lab, Ports, ProcessStack};
 use crate::stack::{
     LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
 };
@@ -36,7 +36,7 @@ const DECLINE_RATE: f64 = 0.02;
 pub struct UpPlan {
     /// Where data and logs are.
     pub dir: PathBuf,
-    /// The first of six ports.
+    /// The first of seven ports.
     pub base_port: u16,
 }
 
@@ -64,6 +64,7 @@ pub async fn run(
         rail_stub: port(3)?,
     };
     let workers = [("worker-1", port(4)?), ("worker-2", port(5)?)];
+    let console = port(6)?;
     let spec = StackSpec {
         stores: Stores::default(),
         payment_fencing: true,
@@ -81,6 +82,8 @@ pub async fn run(
             worker.listen = Some(format!("127.0.0.1:{port}"));
             stack.worker(worker).await?;
         }
+        let executors = workers.map(|(_, port)| format!("http://127.0.0.1:{port}"));
+        stack.console(Some(console), &executors, None).await?;
         Ok::<_, RunError>(stack)
     };
     let stack = tokio::select! {
@@ -88,7 +91,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
         stack = started => stack?,
     };
-    announce(&stack, plan, &workers, print);
+    announce(&stack, plan, &workers, console, print);
     let apis = Apis::new(&stack.links(), lab.host());
     let ended = tokio::select! {
         biased;
@@ -101,7 +104,7 @@ pub async fn run(
     ended
 }
 
-fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print: &dyn Fn(&str)) {
+fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], console: u16, print: &dyn Fn(&str)) {
     let links = stack.links();
     let mut urls = vec![
         (LOCK_SERVER, links.lock_server),
@@ -114,13 +117,14 @@ fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print:
             .iter()
             .map(|(name, port)| (*name, format!("http://127.0.0.1:{port}"))),
     );
+    urls.push((CONSOLE, format!("http://127.0.0.1:{console}")));
     let ready: BTreeMap<String, Option<Duration>> = stack.nodes().into_iter().collect();
     for (name, url) in urls {
         let ready = ready.get(name).copied().flatten().unwrap_or_default();
         print(&format!("{name:<17} {url}  (ready after {} ms)", ready.as_millis()));
     }
     print(&format!("data and logs     {}", plan.dir.display()));
-    print("OpenAPI at /docs of each; Ctrl-C ends everything.");
+    print("The console shows it all; OpenAPI at /docs of the components; Ctrl-C ends everything.");
 }
 
 /// Seeds the accounts, then payouts arrive until a child falls.

@@ -216,6 +216,7 @@ pub async fn lab(
         root: workdir.path().to_owned(),
         seed,
         say,
+        hold: None,
     };
     Ok(Lab {
         setup,

@@ -16,7 +16,7 @@ mod rail_proxy;
 mod rail_stub;
 mod sse;
 
-pub use call::{Answer, CallError, Caller, ClientOptions, client, path_segment};
+pub use call::{Answer, CallError, Caller, ClientOptions, RefusalFilter, client, path_segment};
 pub use lock_server::LockServerApi;
 pub use payment_resource::{ExportFormat, PaymentApi, PayoutFilter};
 pub use rail_proxy::RailProxyApi;

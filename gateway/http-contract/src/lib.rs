@@ -14,6 +14,7 @@ pub mod lock;
 pub mod payment;
 pub mod problem;
 pub mod rail;
+pub mod refusal;
 
 pub use problem::{Code, Problem};
 

@@ -12,6 +12,7 @@ pub use json::{Json, JsonOrDefault};
 pub use path::{Id, Key, path_value};
 pub use query::Query;
 
+pub(crate) use decode::percent_decode;
 pub(crate) use headers::{request_id, trace_of};
 pub(crate) use json::BodyRead;
 

@@ -29,6 +29,7 @@ pub(super) const GET_ROUTES: &[&str] = &[
     "/docs/errors/{code}",
     "/debug/actors",
     "/debug/trace",
+    "/v1/refusals",
 ];
 
 /// The templates answered to POST.
@@ -50,6 +51,7 @@ pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: O
         .route("/metrics", web::get().to(metrics))
         .route("/openapi.json", web::get().to(openapi))
         .route("/version", web::get().to(version))
+        .route("/v1/refusals", web::get().to(super::refusals::refusals))
         .route("/docs", web::get().to(docs))
         .route("/docs/errors", web::get().to(error_index))
         .route("/docs/errors/{code}", web::get().to(error_page));

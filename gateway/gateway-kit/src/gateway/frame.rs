@@ -4,6 +4,7 @@
 //! dropped at its next await and answered 503, which promises nothing about what was done.
 
 use super::Shared;
+use super::refusals::{Asked, Shown};
 use crate::ApiError;
 use crate::extract::{BodyRead, request_id, trace_of};
 use crate::openapi::Route;
@@ -27,6 +28,9 @@ use tracing::Instrument;
 /// The route that was found, in a request's extensions.
 pub(crate) struct Matched(pub(crate) Arc<Route>);
 
+/// What a page for people is.
+const PAGE: &str = "text/html; charset=utf-8";
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One request as the access log sees it.
@@ -37,6 +41,7 @@ struct Seen {
     request_id: String,
     trace: TraceContext,
     begun: Duration,
+    shown: Shown,
 }
 
 pub(super) async fn frame(
@@ -50,6 +55,7 @@ pub(super) async fn frame(
     let seen = Seen {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
+        shown: Shown::of(request.headers()),
         route: shared.routes.find(request.uri().path()).cloned(),
         request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
         trace: trace_of(request.headers(), &shared.host.random),
@@ -65,11 +71,15 @@ pub(super) async fn frame(
         let outcome = answer(&shared, &seen, request, next).await;
         drop(in_flight);
         match outcome {
-            Ok((response, code)) => {
-                log(&shared, &seen, response.status(), code);
+            Ok((response, refusal)) => {
+                if let Some(refusal) = &refusal {
+                    shared.note(&seen, refusal);
+                }
+                log(&shared, &seen, response.status(), refusal.map(|refusal| refusal.code()));
                 Ok(response)
             }
             Err(refusal) => {
+                shared.note(&seen, &refusal);
                 log(&shared, &seen, refusal.status_code(), Some(refusal.code()));
                 // The request is gone, so this cannot be a response of it; actix writes the error as one.
                 let refusal = refusal.in_trace(seen.trace.trace_id_hex());
@@ -84,16 +94,16 @@ pub(super) async fn frame(
     .await
 }
 
-/// The answer and, where it is a refusal, its code.
+/// The answer and, where it is one, the refusal.
 async fn answer(
     shared: &Shared,
     seen: &Seen,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
-) -> Result<(ServiceResponse<BoxBody>, Option<Code>), ApiError> {
+) -> Result<(ServiceResponse<BoxBody>, Option<ApiError>), ApiError> {
     if let Some(refusal) = not_served(seen) {
         let response = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
-        return Ok((request.into_response(response), Some(refusal.code())));
+        return Ok((request.into_response(response), Some(refusal)));
     }
     let body_read = BodyArrived::watch(&request);
     let timeout = shared.timeout(seen);
@@ -140,13 +150,15 @@ fn not_served(seen: &Seen) -> Option<ApiError> {
 fn translated(
     seen: &Seen,
     response: ServiceResponse<impl MessageBody + 'static>,
-) -> (ServiceResponse<BoxBody>, Option<Code>) {
+) -> (ServiceResponse<BoxBody>, Option<ApiError>) {
     let status = response.status();
     let refusal = match response.response().error() {
         Some(error) => Some(refusal_of(error, seen)),
         None if status.is_client_error() || status.is_server_error() => {
             let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-            (content_type != Some(PROBLEM_JSON.as_bytes())).then(|| bare(status, String::new()))
+            // A page for people says itself what is wrong.
+            let says = [PROBLEM_JSON, PAGE].map(|kind| Some(kind.as_bytes()));
+            (!says.contains(&content_type)).then(|| bare(status, String::new()))
         }
         None => None,
     };
@@ -154,7 +166,7 @@ fn translated(
         Some(refusal) => {
             let (request, _) = response.into_parts();
             let answer = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
-            (ServiceResponse::new(request, answer), Some(refusal.code()))
+            (ServiceResponse::new(request, answer), Some(refusal))
         }
         None => {
             let (request, answer) = response.into_parts();
@@ -230,6 +242,17 @@ impl BodyArrived {
 }
 
 impl Shared {
+    fn note(&self, seen: &Seen, refusal: &ApiError) {
+        let asked = Asked {
+            method: seen.method.as_str(),
+            path: &seen.path,
+            route: seen.route.as_deref(),
+            trace_id: &seen.trace.trace_id_hex(),
+        };
+        self.refusals
+            .note(&seen.shown, asked, refusal, self.host.clock.wall_ms());
+    }
+
     fn timeout(&self, seen: &Seen) -> Duration {
         let template = seen.route.as_ref().map(|route| route.template.as_str());
         self.route_timeouts

@@ -2,6 +2,7 @@
 
 mod builtin;
 mod frame;
+mod refusals;
 
 pub(crate) use frame::Matched;
 
@@ -74,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) drain: Drain,
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
+    pub(crate) refusals: refusals::Refusals,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
 }
@@ -196,6 +198,7 @@ impl Gateway {
             drain: self.drain.clone(),
             started: AtomicBool::new(false),
             metrics: HttpMetrics::register(&self.registry, self.component),
+            refusals: refusals::Refusals::new(self.host.clock.wall_ms()),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
         })
