@@ -40,6 +40,10 @@ check-prometheus: ## Metrics, alerts and dashboard in a real Prometheus that scr
 up: ## Run the whole system on the embedded stores until Ctrl-C
 	$(CARGO) run --quiet --package dlock -- up
 
+.PHONY: console-images
+console-images: ## The pictures of docs/console.md, taken anew from real runs in a real browser (needs chromium and chromium-driver)
+	DLOCK_CONSOLE_IMAGES="$(CURDIR)/docs/images" CI=true $(CARGO) test --package dlock $(FEATURES) --test console
+
 .PHONY: build
 build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets $(FEATURES)

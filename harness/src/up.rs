@@ -8,7 +8,7 @@
 use crate::evidence::Apis;
 use crate::scenario::CURRENCY;
 use crate::servers::Stores;
-use crate::stack::processes::{Lab, Ports, ProcessStack};
+use crate::stack::processes::{CONSOLE, Lab, Ports, ProcessStack};
 use crate::stack::{
     LOCK_SERVER, Links, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
 };
@@ -45,7 +45,7 @@ const ENDPOINT: &str = "http-metrics";
 pub struct UpPlan {
     /// Where data and logs are.
     pub dir: PathBuf,
-    /// The first of six ports.
+    /// The first of seven ports.
     pub base_port: u16,
 }
 
@@ -73,6 +73,7 @@ pub async fn run(
         rail_stub: port(3)?,
     };
     let workers = [("worker-1", port(4)?), ("worker-2", port(5)?)];
+    let console = port(6)?;
     let spec = StackSpec {
         stores: Stores::default(),
         payment_fencing: true,
@@ -90,6 +91,8 @@ pub async fn run(
             worker.listen = Some(format!("127.0.0.1:{port}"));
             stack.worker(worker).await?;
         }
+        let executors = workers.map(|(_, port)| format!("http://127.0.0.1:{port}"));
+        stack.console(Some(console), &executors, None).await?;
         Ok::<_, RunError>(stack)
     };
     let stack = tokio::select! {
@@ -97,7 +100,7 @@ pub async fn run(
         () = &mut stop => return Ok(()),
         stack = started => stack?,
     };
-    announce(&stack, plan, &workers, print);
+    announce(&stack, plan, &workers, console, print);
     let apis = Apis::new(&stack.links(), lab.host());
     let running = async {
         let scraped = targets(&stack.links(), &workers);
@@ -116,7 +119,7 @@ pub async fn run(
     ended
 }
 
-fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print: &dyn Fn(&str)) {
+fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], console: u16, print: &dyn Fn(&str)) {
     let links = stack.links();
     let mut urls = vec![
         (LOCK_SERVER, links.lock_server),
@@ -129,6 +132,7 @@ fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print:
             .iter()
             .map(|(name, port)| (*name, format!("http://127.0.0.1:{port}"))),
     );
+    urls.push((CONSOLE, format!("http://127.0.0.1:{console}")));
     let ready: BTreeMap<String, Option<Duration>> = stack.nodes().into_iter().collect();
     for (name, url) in urls {
         let ready = ready.get(name).copied().flatten().unwrap_or_default();
@@ -136,7 +140,7 @@ fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], print:
     }
     print(&format!("data and logs     {}", plan.dir.display()));
     print(&format!("for Prometheus    {}", plan.dir.join(TARGETS_FILE).display()));
-    print("OpenAPI at /docs of each; Ctrl-C ends everything.");
+    print("The console shows it all; OpenAPI at /docs of the components; Ctrl-C ends everything.");
 }
 
 /// What is to be scraped, as `file_sd_configs` reads it. The rail stub is the environment and has no metrics.

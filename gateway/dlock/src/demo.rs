@@ -243,6 +243,7 @@ pub async fn lab(
         root: workdir.path().to_owned(),
         seed,
         say,
+        hold: None,
     };
     Ok(Lab {
         setup,

@@ -9,6 +9,7 @@ mod api;
 #[cfg(feature = "lab")]
 mod bench;
 mod config;
+mod console;
 #[cfg(feature = "lab")]
 mod demo;
 mod exec;
@@ -63,6 +64,8 @@ enum Command {
     RailProxy(rail_proxy::Args),
     /// Run a worker: settles payouts under their account's lock.
     PayoutExecutor(payout_executor::Args),
+    /// Run the operator's console: pages for a browser.
+    Console(console::Args),
     /// Run a rail that executes every call it accepts, with faults on demand (lab only).
     #[cfg(feature = "lab")]
     RailStub(rail_stub::Args),
@@ -126,6 +129,7 @@ fn main() -> ExitCode {
         Command::PaymentResource(args) => payment_resource::run(&args),
         Command::RailProxy(args) => rail_proxy::run(&args),
         Command::PayoutExecutor(args) => payout_executor::run(&args),
+        Command::Console(args) => console::run(&args),
         #[cfg(feature = "lab")]
         Command::RailStub(args) => rail_stub::run(args),
         #[cfg(feature = "lab")]

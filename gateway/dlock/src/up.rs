@@ -15,7 +15,7 @@ pub struct Args {
     /// Where data, logs and prometheus-targets.json are, and are found again; a temporary directory where nothing is said.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// The first of six ports on loopback: lock-server, payment-resource, rail-proxy, rail-stub, two executors.
+    /// The first of seven ports on loopback: lock-server, payment-resource, rail-proxy, rail-stub, two executors, console.
     #[arg(long, value_name = "N", default_value_t = 7400)]
     base_port: u16,
 }

@@ -104,6 +104,7 @@ fn run(level: Level) {
             seed,
             backends: backends.clone(),
             say: silent(),
+            hold: None,
         };
         // Leases that a busy machine does not lose by itself: only the faults end them early.
         let mut spec = StackSpec::quick()

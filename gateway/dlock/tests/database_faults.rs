@@ -169,6 +169,7 @@ fn hurt(store: &str, names: &[&str]) {
             seed,
             backends: Rc::clone(&backends),
             say: silent(),
+            hold: None,
         };
         // Leases that a busy machine keeps between two faults: what is to be seen is that nothing breaks, not that nothing
         // is done.

@@ -95,7 +95,7 @@ fn the_inventory_is_complete() {
             "http-client",
             "gateway-kit",
         ])
-        .chain(["rail-stub", "dlock", "harness", "test-servers"])
+        .chain(["operator-console", "rail-stub", "dlock", "harness", "test-servers"])
         .map(str::to_owned)
         .collect();
     let found: BTreeSet<String> = edges.ours.keys().cloned().collect();
@@ -155,6 +155,17 @@ fn every_rule_holds() {
             "a worker presents its token over HTTP like anybody else; it has no way past a fence point",
         );
     }
+
+    let beyond: Vec<_> = edges
+        .closure("operator-console")
+        .into_iter()
+        .filter(|to| edges.folder[to] != "gateway" && !["lock-api", "host-kit", "actor-kit"].contains(&to.as_str()))
+        .collect();
+    rule(
+        beyond.is_empty(),
+        format!("operator-console reaches no core and no store {beyond:?}"),
+        "it shows what the components' own routes answer, and could not show anything else",
+    );
 
     // Downwards only: gateway, core, store.
     for (from, to) in [

@@ -36,6 +36,7 @@ async fn all_links(store: &str) -> Vec<String> {
         seed,
         backends: Rc::clone(&backends),
         say: silent(),
+        hold: None,
     };
     let spec = StackSpec::quick().wired(seed);
     let run = setup.run("links", spec, async |cx| every_fault(cx, &backends, seed).await);

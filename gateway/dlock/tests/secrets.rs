@@ -180,7 +180,7 @@ fn nothing_that_a_working_system_says_holds_a_secret() {
             "/metrics",
             "/readyz",
             "/version",
-            "/refusals",
+            "/v1/refusals",
         ] {
             clean(path, &whole.get(component, path));
         }

@@ -23,7 +23,6 @@ mod openapi;
 mod otel;
 mod peer;
 mod problem;
-mod refusals;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -687,30 +687,30 @@ async fn every_component_answers_the_probes_and_shows_its_metrics() {
 #[actix_web::test]
 async fn what_a_fence_refused_is_remembered() {
     let service = start(gateway(&[])).await;
-    assert_eq!(service.get("/refusals").await.json()["items"], serde_json::json!([]));
+    assert_eq!(service.get("/v1/refusals").await.json()["items"], serde_json::json!([]));
     service.write("a", "3", r#"{"text":"x"}"#).await;
     service.write("a", "2", r#"{"text":"x"}"#).await;
-    let answer = service.get("/refusals?limit=5").await.json();
+    let answer = service.get("/v1/refusals?limit=5").await.json();
     assert_eq!(
-        (&answer["component"], &answer["capacity"]),
-        (&"notes".into(), &1024.into())
+        (&answer["component"], &answer["forgotten"]),
+        (&"notes".into(), &0.into())
     );
     let refused = &answer["items"][0];
     assert_eq!(
         (
             &refused["presented_token"],
             &refused["highest_token"],
-            &refused["request"]
+            &refused["route"]
         ),
-        (&2.into(), &3.into(), &"POST /v1/notes/{key}".into())
+        (&2.into(), &3.into(), &"/v1/notes/{key}".into())
     );
     assert_eq!(refused["trace_id"].as_str().unwrap().len(), 32);
     assert_eq!(
-        service.get("/refusals?payout_id=P").await.json()["items"],
+        service.get("/v1/refusals?payout_id=P").await.json()["items"],
         serde_json::json!([])
     );
     for bad in ["limit=0", "limit=1001", "limit=x", "other=1"] {
-        assert_eq!(service.get(&format!("/refusals?{bad}")).await.status, 400, "{bad}");
+        assert_eq!(service.get(&format!("/v1/refusals?{bad}")).await.status, 400, "{bad}");
     }
 }
 

@@ -4,6 +4,7 @@ use crate::span::{CallTrace, Open, Subject};
 use actor_kit::TraceContext;
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;
+use http_contract::refusal::RefusalsAnswer;
 use http_contract::{Problem, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -378,6 +379,27 @@ impl Caller {
         })
     }
 
+    /// `GET /v1/refusals`: what this component refused under a token, the newest `limit` that fit.
+    ///
+    /// # Errors
+    /// Whatever kept it from answering.
+    pub async fn refusals(
+        &self,
+        about: RefusalFilter<'_>,
+        limit: u32,
+        trace: &TraceContext,
+    ) -> Result<RefusalsAnswer, CallError> {
+        let limit = limit.to_string();
+        let parts = [
+            ("payout_id", about.payout_id),
+            ("account_id", about.account_id),
+            ("key", about.key),
+            ("limit", Some(limit.as_str())),
+        ];
+        self.plain(Head::get(format!("/v1/refusals{}", query(&parts)), trace))
+            .await
+    }
+
     /// `GET path` as JSON, for `/debug/…`, `/version` and whatever has no typed call.
     ///
     /// # Errors
@@ -398,6 +420,17 @@ impl Caller {
     ) -> Result<T, CallError> {
         self.body(Head::post("post", path, trace), Some(body)).await
     }
+}
+
+/// Which refusals to list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RefusalFilter<'a> {
+    /// Only those about this payout.
+    pub payout_id: Option<&'a str>,
+    /// Only those about this account.
+    pub account_id: Option<&'a str>,
+    /// Only those about this lock.
+    pub key: Option<&'a str>,
 }
 
 /// `?limit=&cursor=` and filters, without those that are missing.

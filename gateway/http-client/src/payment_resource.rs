@@ -5,7 +5,7 @@ use crate::call::{Answer, Caller, Head, path_segment, query};
 use actor_kit::TraceContext;
 use http_contract::payment::{
     AccountAnswer, CancelBody, ClaimBody, CreatePayoutBody, CreditBody, FenceAnswer, LedgerRow, OpenAccountBody,
-    PayoutAnswer, PayoutState, PostBody, ReasonBody, ResolveBody, TransitionRow, VerifyAnswer,
+    PaymentAuditRow, PayoutAnswer, PayoutState, PostBody, ReasonBody, ResolveBody, TransitionRow, VerifyAnswer,
 };
 use http_contract::{Page, header};
 use lock_api::FencingToken;
@@ -310,6 +310,18 @@ impl PaymentApi {
     /// P9: whether the ledger holds together.
     pub async fn verify(&self, trace: &TraceContext) -> Result<VerifyAnswer, CallError> {
         self.0.plain(Head::get("verify", "/v1/ledger/verify", trace)).await
+    }
+
+    /// P9: the facts after fact `after`.
+    pub async fn audit(
+        &self,
+        after: u64,
+        limit: u32,
+        trace: &TraceContext,
+    ) -> Result<Page<PaymentAuditRow>, CallError> {
+        self.0
+            .plain(Head::get(format!("/v1/audit?after={after}&limit={limit}"), trace))
+            .await
     }
 
     /// P10: raises the account's mark to just below the token.

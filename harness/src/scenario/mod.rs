@@ -6,6 +6,7 @@
 //! On failure: [`RunError`] when the run could not be made; a wrong outcome is a failed check or verdict in the report.
 
 pub mod crash_points;
+pub mod hold;
 pub mod jepsen;
 pub mod random;
 pub mod uc01;
@@ -133,6 +134,8 @@ pub struct Cx<'a> {
     payouts_made: Cell<u64>,
     burnt: Cell<u64>,
     say: Say,
+    name: String,
+    held: Option<hold::Held>,
 }
 
 impl std::fmt::Debug for Cx<'_> {
@@ -146,7 +149,7 @@ impl<'a> Cx<'a> {
     ///
     /// # Errors
     /// When the harness's own history cannot be written.
-    pub fn new(stack: &'a dyn Stack, seed: u64, began: Duration, say: Say) -> Result<Self, RunError> {
+    pub fn new(stack: &'a dyn Stack, name: &str, seed: u64, began: Duration, say: Say) -> Result<Self, RunError> {
         let host = stack.host();
         let path = stack.dir().join("harness.history.jsonl");
         let so_far = host.clock.mono().saturating_sub(began);
@@ -165,7 +168,22 @@ impl<'a> Cx<'a> {
             payouts_made: Cell::new(0),
             burnt: Cell::new(0),
             say,
+            name: name.to_owned(),
+            held: None,
         })
+    }
+
+    /// Writes what the run has come to so far beside its data, for whoever looks at it.
+    fn tell_status(&self, state: &str) {
+        let status = hold::Status {
+            name: &self.name,
+            seed: self.seed,
+            state,
+            began_us: self.began_us,
+            steps: &self.steps.borrow(),
+            nodes: &self.stack.node_events(),
+        };
+        status.write(self.stack.dir());
     }
 
     /// The harness's handles.
@@ -187,6 +205,7 @@ impl<'a> Cx<'a> {
             at_ms: self.elapsed_ms(),
             text,
         });
+        self.tell_status("runs");
     }
 
     /// Something was expected and measured.
@@ -398,6 +417,11 @@ impl<'a> Cx<'a> {
     /// # Errors
     /// When the evidence cannot be had.
     pub async fn finish(self, id: &str, title: &str) -> Result<(ScenarioReport, Evidence), RunError> {
+        if let Some(held) = &self.held {
+            self.tell_status("is over and held to be looked at");
+            (held.hold.until)(&self.name, &held.console).await;
+        }
+        self.tell_status("is being judged");
         // A ring goes with its process.
         traces::collect(self.stack, "before-the-end").await;
         // What is collected must be at rest, and a rail that was told to lie about lookups must show its book.
@@ -605,6 +629,8 @@ pub struct Setup {
     pub backends: Rc<Backends>,
     /// Where progress is told.
     pub say: Say,
+    /// Each stack is held at its end, with a console beside it.
+    pub hold: Option<hold::Hold>,
 }
 
 impl std::fmt::Debug for Setup {
@@ -632,15 +658,32 @@ impl Setup {
             stores: self.backends.fresh().await?,
             ..spec
         };
-        let stack: Box<dyn Stack> = match self.stack {
-            StackKind::Processes => Box::new(self.lab.stack(&dir, spec, None).await?),
-            StackKind::Containers => Box::new(ContainerStack::start(&self.lab, &self.backends, &dir, spec).await?),
+        let (stack, console) = match self.stack {
+            StackKind::Processes => {
+                let stack = self.lab.stack(&dir, spec, None).await?;
+                let console = match &self.hold {
+                    Some(_) => Some(stack.console(None, &[], Some(&stack.dir().join(hold::STATUS))).await?),
+                    None => None,
+                };
+                let stack: Box<dyn Stack> = Box::new(stack);
+                (stack, console)
+            }
+            StackKind::Containers => {
+                let stack = ContainerStack::start(&self.lab, &self.backends, &dir, spec).await?;
+                let stack: Box<dyn Stack> = Box::new(stack);
+                (stack, None)
+            }
         };
         let named = {
             let (say, name) = (Rc::clone(&self.say), name.to_owned());
             Rc::new(move |text: &str| say(&format!("{name}: {text}")))
         };
-        let cx = Cx::new(stack.as_ref(), self.seed, began, named)?;
+        let mut cx = Cx::new(stack.as_ref(), name, self.seed, began, named)?;
+        cx.held = self.hold.clone().zip(console).map(|(hold, console)| {
+            (hold.began)(name, &console);
+            hold::Held { hold, console }
+        });
+        cx.tell_status("begins");
         cx.burn_a_token().await?;
         let ran = scenario(cx).await;
         if ran.is_err() {

@@ -86,6 +86,13 @@ impl MatrixCell {
         }
     }
 
+    /// The cell of this name, with or without its `uc-03-` (`on-on-submit`).
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let full = format!("uc-03-{}", text.trim_start_matches("uc-03-"));
+        CELLS.into_iter().find(|cell| cell.id() == full)
+    }
+
     /// Its name.
     #[must_use]
     pub fn id(&self) -> String {
@@ -183,6 +190,15 @@ async fn end(cx: &Cx<'_>, worker: &str) -> Result<(), RunError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cell_is_found_by_its_name() {
+        for cell in CELLS {
+            assert_eq!(MatrixCell::parse(&cell.id()), Some(cell));
+        }
+        assert_eq!(MatrixCell::parse("on-on-submit"), Some(CELLS[1]));
+        assert_eq!(MatrixCell::parse("on-on-pay"), None);
+    }
 
     #[test]
     fn the_table_of_the_contract() {

@@ -38,6 +38,8 @@ use std::time::Duration;
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a drained child may take to end before it is killed.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// The console beside a stack, where there is one.
+pub const CONSOLE: &str = "console";
 /// The component that a worker is.
 pub(super) const WORKER: &str = "payout-executor";
 /// How long one probe may take: a child that is stopped while it is asked must not hold up the question whether it is.
@@ -328,6 +330,40 @@ impl ProcessStack {
         Ok(())
     }
 
+    /// Starts a console beside the stack and answers its address. It is no part of what is judged.
+    ///
+    /// # Errors
+    /// When it does not become ready.
+    pub async fn console(
+        &self,
+        port: Option<u16>,
+        executors: &[String],
+        scenario: Option<&Path>,
+    ) -> Result<String, RunError> {
+        let links = self.links();
+        let mut args = vec![
+            "--lock-server".to_owned(),
+            links.lock_server,
+            "--payments".to_owned(),
+            links.payments,
+            "--rail-proxy".to_owned(),
+            links.rail_proxy,
+        ];
+        for url in executors {
+            args.extend(["--executor".to_owned(), url.clone()]);
+        }
+        if let Some(path) = scenario {
+            args.extend(["--scenario".to_owned(), path.display().to_string()]);
+        }
+        let start = Start {
+            component: CONSOLE,
+            args,
+            settings: BTreeMap::new(),
+            listen: listen(port),
+        };
+        self.start(CONSOLE, start).await
+    }
+
     async fn start_lock_server(&self, port: Option<u16>) -> Result<String, RunError> {
         let store = self.spec.stores.lock.clone().unwrap_or_else(|| StoreAt {
             url: format!("sqlite:{}", self.dir.join("lock.db").display()),
@@ -479,7 +515,10 @@ impl ProcessStack {
                 ready_after: None,
             },
         );
-        self.events.started(name);
+        // What only looks on is no part of what happens.
+        if name != CONSOLE {
+            self.events.started(name);
+        }
         Ok((log, offset))
     }
 
@@ -597,13 +636,17 @@ impl Stack for ProcessStack {
             }
             kill(found.pid(), signal).map_err(|errno| RunError::Io(format!("{signal} to {node}"), errno.into()))
         })??;
-        self.events.hurt(node, hurt);
+        if node != CONSOLE {
+            self.events.hurt(node, hurt);
+        }
         Ok(())
     }
 
     fn state(&self, node: &str) -> Result<NodeState, RunError> {
         let state = self.node(node, Node::state)?;
-        self.events.seen(node, state);
+        if node != CONSOLE {
+            self.events.seen(node, state);
+        }
         Ok(state)
     }
 

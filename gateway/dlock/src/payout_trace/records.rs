@@ -66,7 +66,7 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
         }
     }
     for url in [&args.at.payments, &args.at.rail_proxy] {
-        let path = format!("/refusals?limit={PAGE}&payout_id={}", http_client::path_segment(id));
+        let path = format!("/v1/refusals?limit={PAGE}&payout_id={}", http_client::path_segment(id));
         let answer: Result<RefusalsAnswer, CallError> = api.plain(url).get_json(&path, trace).await;
         if let Some(answer) = gathered.take("refusals", url, answer) {
             gathered
@@ -172,21 +172,21 @@ fn refused(component: &str, row: RefusalRow) -> Option<Line> {
     let known = |token: Option<u64>| token.map_or_else(|| "?".to_owned(), |token| token.to_string());
     let who = row.actor.as_deref().unwrap_or("somebody");
     let (shown, highest) = (known(row.presented_token), known(row.highest_token));
+    let request = format!("{} {}", row.method, row.route);
     Some(Line {
         at_ns: instant(&row.at)?,
         source: "refusal",
         component: component.to_owned(),
         token: row.presented_token,
         what: match row.reason.as_deref() {
-            Some("token_spent") => {
-                format!(
-                    "FENCED_OUT: {who} showed token {shown}, refused because it has had its one submission ({})",
-                    row.request
-                )
+            _ if row.code != Code::FencedOut.as_str() => {
+                format!("{}: {who} showed token {shown}: {} ({request})", row.code, row.detail)
             }
+            Some("token_spent") => format!(
+                "FENCED_OUT: {who} showed token {shown}, refused because it has had its one submission ({request})"
+            ),
             _ => format!(
-                "FENCED_OUT: {who} showed token {shown}, refused because {highest} is higher or was shut out ({})",
-                row.request
+                "FENCED_OUT: {who} showed token {shown}, refused because {highest} is higher or was shut out ({request})"
             ),
         },
         actor: row.actor,
@@ -266,14 +266,16 @@ mod tests {
         let row = RefusalRow {
             seq: 1,
             at: "2026-11-30T01:00:00.000Z".into(),
-            request: "POST /v1/rail/submissions".into(),
+            method: "POST".into(),
+            route: "/v1/rail/submissions".into(),
+            code: Code::FencedOut.as_str().into(),
             payout_id: Some("P".into()),
-            account_id: None,
             actor: Some("W1".into()),
             reason: Some("stale".into()),
             presented_token: Some(33),
             highest_token: Some(34),
             trace_id: "ab".into(),
+            ..RefusalRow::default()
         };
         let line = refused("rail-proxy", row).unwrap();
         assert!(

@@ -2,19 +2,22 @@
 //!
 //! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
 
+mod held;
 mod random;
 
-use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, interrupted, keep_traces, lab, write_json};
+use crate::demo::{CANNOT_RUN, FAILED, Lab, ReportArgs, StoreArgs, keep_traces, lab, write_json};
 use crate::exit::{self, Failure};
 use crate::output::{Format, OutputArgs};
 use harness::chaos::catalogue;
 use harness::chaos::fault::StoreKind;
 use harness::report::{CellReport, Run, ScenarioReport, matrix_text, money};
+use harness::scenario::uc03::{self, MatrixCell};
 use harness::scenario::uc07::{self, Failover};
 use harness::scenario::{self, StackKind, UseCase, crash_points, jepsen};
 use harness::servers::ServerOptions;
 use harness::stack::RunError;
 use harness::workdir::Workdir;
+use held::Holding;
 use std::path::PathBuf;
 
 /// Run a scenario against a dlock of child processes, and judge it.
@@ -46,6 +49,8 @@ pub struct Args {
     report: ReportArgs,
     #[command(flatten)]
     output: OutputArgs,
+    #[command(flatten)]
+    held: held::HoldArgs,
     #[command(flatten)]
     random: random::RandomArgs,
 }
@@ -85,6 +90,7 @@ fn what(text: &str) -> Result<What, String> {
 /// How it is run.
 enum Runs {
     Case(UseCase),
+    Cell(MatrixCell),
     CrashPoints,
     Jepsen,
     Failover(Failover),
@@ -119,15 +125,23 @@ impl Ran {
 /// Runs it.
 pub fn run(args: Args) -> crate::Outcome {
     crate::block_on(async move {
+        let holding = Holding::default();
         tokio::select! {
             biased;
-            () = interrupted() => Err(Failure::new(CANNOT_RUN, "interrupted")),
-            outcome = go(args) => outcome,
+            () = holding.interrupted_otherwise() => Err(Failure::new(CANNOT_RUN, "interrupted")),
+            outcome = go(args, &holding) => outcome,
         }
     })
 }
 
-async fn go(args: Args) -> crate::Outcome {
+async fn go(args: Args, holding: &Holding) -> crate::Outcome {
+    let cell = args
+        .held
+        .cell(
+            args.what == What::Case(UseCase::Uc03),
+            args.stack == StackArg::Containers,
+        )
+        .map_err(Failure::usage)?;
     let runs = match args.what {
         What::Faults => {
             list(args.output.output);
@@ -139,7 +153,8 @@ async fn go(args: Args) -> crate::Outcome {
         What::Case(UseCase::Uc07) => Runs::Failover(
             Failover::of(args.stores.store.as_deref()).map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))?,
         ),
-        What::Case(case) => Runs::Case(case),
+        // Only UC-03 has cells.
+        What::Case(case) => cell.map_or(Runs::Case(case), Runs::Cell),
     };
     args.report.check()?;
     let mut options = args.stores.replay();
@@ -163,6 +178,9 @@ async fn go(args: Args) -> crate::Outcome {
         StackArg::Processes => StackKind::Processes,
         StackArg::Containers => StackKind::Containers,
     };
+    if args.held.hold {
+        lab.setup.hold = Some(holding.hold(&lab.progress));
+    }
     let replay = |name: &str| format!("dlock scenario {name} --seed {}{options}", lab.setup.seed);
     let ran = runs.go(&lab, &args.random, &replay).await;
     lab.progress.finish();
@@ -214,6 +232,16 @@ impl Runs {
                 Ran::new(report.ok(), report.text(), &report, run)
             }
             Self::Failover(failover) => Ran::of(&uc07::run(setup, failover).await?, &replay(UseCase::Uc07.id())),
+            Self::Cell(cell) => {
+                let clock = &setup.lab.host().clock;
+                let began = clock.mono();
+                let cells = [uc03::run(setup, cell).await?];
+                let took_ms = u64::try_from(clock.mono().saturating_sub(began).as_millis()).unwrap_or(u64::MAX);
+                let text = format!("{}{}", matrix_text(&cells), money(&cells));
+                let name = format!("{} --cell {}", UseCase::Uc03.id(), cell.id());
+                let run = Run::of_cells(&cells, setup.seed, took_ms, &replay(&name));
+                Ran::new(cells.iter().all(CellReport::ok), text, &cells, run)
+            }
             Self::Case(UseCase::Uc03) => {
                 let clock = &setup.lab.host().clock;
                 let began = clock.mono();

@@ -4,7 +4,7 @@
 ///
 /// # Errors
 /// What is wrong with the text.
-pub(super) fn percent_decode(raw: &str, plus_is_space: bool) -> Result<String, &'static str> {
+pub(crate) fn percent_decode(raw: &str, plus_is_space: bool) -> Result<String, &'static str> {
     let mut bytes = Vec::with_capacity(raw.len());
     let mut rest = raw.as_bytes();
     while let [first, tail @ ..] = rest {

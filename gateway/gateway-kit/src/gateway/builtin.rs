@@ -2,14 +2,12 @@
 
 use super::Shared;
 use crate::extract::{Json, Query, Trace, path_value};
-use crate::refusals::CAPACITY;
 use crate::{ApiError, error_pages};
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION};
 use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use actor_kit::TraceQuery;
 use futures_util::future::join_all;
-use http_contract::refusal::RefusalsAnswer;
 use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
 use prometheus::TextEncoder;
 use serde::Deserialize;
@@ -26,12 +24,12 @@ pub(super) const GET_ROUTES: &[&str] = &[
     "/metrics",
     "/openapi.json",
     "/version",
-    "/refusals",
     "/docs",
     "/docs/errors",
     "/docs/errors/{code}",
     "/debug/actors",
     "/debug/trace",
+    "/v1/refusals",
 ];
 
 /// The templates answered to POST.
@@ -53,7 +51,7 @@ pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: O
         .route("/metrics", web::get().to(metrics))
         .route("/openapi.json", web::get().to(openapi))
         .route("/version", web::get().to(version))
-        .route("/refusals", web::get().to(refusals))
+        .route("/v1/refusals", web::get().to(super::refusals::refusals))
         .route("/docs", web::get().to(docs))
         .route("/docs/errors", web::get().to(error_index))
         .route("/docs/errors/{code}", web::get().to(error_page));
@@ -146,30 +144,6 @@ async fn version(shared: Data<Shared>) -> HttpResponse {
         "version": env!("CARGO_PKG_VERSION"),
         "lab": cfg!(feature = "lab"),
     }))
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RefusalParams {
-    payout_id: Option<String>,
-    limit: Option<u32>,
-}
-
-/// What a fence of this process refused lately (C4.6).
-async fn refusals(shared: Data<Shared>, Query(params): Query<RefusalParams>) -> Result<HttpResponse, ApiError> {
-    let limit = params.limit.unwrap_or(PAGE_LIMIT_DEFAULT);
-    if !(1..=PAGE_LIMIT_MAX).contains(&limit) {
-        let reason = format!("must be between 1 and {PAGE_LIMIT_MAX}");
-        return Err(ApiError::invalid("limit", reason));
-    }
-    let answer = RefusalsAnswer {
-        component: shared.component.to_owned(),
-        capacity: CAPACITY as u64,
-        items: shared.refusals.read(params.payout_id.as_deref(), limit as usize),
-    };
-    Ok(HttpResponse::Ok()
-        .insert_header((CACHE_CONTROL, "no-store"))
-        .json(answer))
 }
 
 async fn docs() -> HttpResponse {

@@ -5,10 +5,10 @@
 
 use super::Shared;
 use super::record::Recording;
+use super::refusals::{Asked, Shown};
 use crate::ApiError;
 use crate::extract::{BodyRead, caller_of, request_id};
 use crate::openapi::Route;
-use crate::refusals::Refused;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
@@ -30,6 +30,9 @@ use tracing::Instrument;
 /// The route that was found, in a request's extensions.
 pub(crate) struct Matched(pub(crate) Arc<Route>);
 
+/// What a page for people is.
+const PAGE: &str = "text/html; charset=utf-8";
+
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// One request as the access log sees it.
@@ -39,10 +42,9 @@ struct Seen {
     route: Option<Arc<Route>>,
     request_id: String,
     trace: TraceContext,
-    /// Who asks: the session's owner, or the operator.
-    actor: Option<String>,
     begun: Duration,
     panicked: Cell<bool>,
+    shown: Shown,
 }
 
 impl Seen {
@@ -63,15 +65,13 @@ pub(super) async fn frame(
     let seen = Seen {
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
+        shown: Shown::of(request.headers()),
         route: shared.routes.find(request.uri().path()).cloned(),
         request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
         trace: caller.as_ref().map_or_else(
             || TraceContext::root(&shared.host.random),
             |caller| shared.kit.span_below(caller),
         ),
-        actor: [header::ACTOR, header::OPERATOR]
-            .into_iter()
-            .find_map(|name| request.headers().get(name)?.to_str().ok().map(str::to_owned)),
         begun: shared.host.clock.mono(),
         panicked: Cell::new(false),
     };
@@ -100,11 +100,15 @@ pub(super) async fn frame(
             shared.after_panic(&seen.path);
         }
         match outcome {
-            Ok((response, code)) => {
-                log(&shared, &seen, response.status(), code);
+            Ok((response, refusal)) => {
+                if let Some(refusal) = &refusal {
+                    shared.note(&seen, refusal);
+                }
+                log(&shared, &seen, response.status(), refusal.map(|refusal| refusal.code()));
                 Ok(response)
             }
             Err(refusal) => {
+                shared.note(&seen, &refusal);
                 log(&shared, &seen, refusal.status_code(), Some(refusal.code()));
                 // The request is gone, so this cannot be a response of it; actix writes the error as one.
                 let refusal = refusal.in_trace(seen.trace.trace_id_hex());
@@ -119,16 +123,16 @@ pub(super) async fn frame(
     .await
 }
 
-/// The answer and, where it is a refusal, its code.
+/// The answer and, where it is one, the refusal.
 async fn answer(
     shared: &Shared,
     seen: &Seen,
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
-) -> Result<(ServiceResponse<BoxBody>, Option<Code>), ApiError> {
+) -> Result<(ServiceResponse<BoxBody>, Option<ApiError>), ApiError> {
     if let Some(refusal) = not_served(seen) {
         let response = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
-        return Ok((request.into_response(response), Some(refusal.code())));
+        return Ok((request.into_response(response), Some(refusal)));
     }
     let body_read = BodyArrived::watch(&request);
     let timeout = shared.timeout(seen);
@@ -139,11 +143,7 @@ async fn answer(
     });
     let refusal = match tokio::time::timeout(timeout, handled).await {
         Ok(Ok(Ok(response))) => return Ok(translated(shared, seen, response)),
-        Ok(Ok(Err(error))) => {
-            let refusal = refusal_of(&error, seen);
-            remember(shared, seen, &refusal);
-            refusal
-        }
+        Ok(Ok(Err(error))) => refusal_of(&error, seen),
         Ok(Err(_panic)) => {
             seen.panicked.set(true);
             ApiError::new(
@@ -187,22 +187,23 @@ fn translated(
     shared: &Shared,
     seen: &Seen,
     response: ServiceResponse<impl MessageBody + 'static>,
-) -> (ServiceResponse<BoxBody>, Option<Code>) {
+) -> (ServiceResponse<BoxBody>, Option<ApiError>) {
     let status = response.status();
     let refusal = match response.response().error() {
         Some(error) => Some(refusal_of(error, seen)),
         None if status.is_client_error() || status.is_server_error() => {
             let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-            (content_type != Some(PROBLEM_JSON.as_bytes())).then(|| bare(status, String::new()))
+            // A page for people says itself what is wrong.
+            let says = [PROBLEM_JSON, PAGE].map(|kind| Some(kind.as_bytes()));
+            (!says.contains(&content_type)).then(|| bare(status, String::new()))
         }
         None => None,
     };
     match refusal {
         Some(refusal) => {
-            remember(shared, seen, &refusal);
             let (request, _) = response.into_parts();
             let answer = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
-            (ServiceResponse::new(request, answer), Some(refusal.code()))
+            (ServiceResponse::new(request, answer), Some(refusal))
         }
         None => {
             let (request, answer) = response.into_parts();
@@ -211,31 +212,6 @@ fn translated(
                 None,
             )
         }
-    }
-}
-
-/// A write that a fence refused is remembered: nothing else of the process's state tells of it.
-fn remember(shared: &Shared, seen: &Seen, refusal: &ApiError) {
-    if refusal.code() == Code::FencedOut {
-        let of = Refused {
-            wall_ms: shared.host.clock.wall_ms(),
-            method: seen.method.as_str(),
-            route: seen.route_name(),
-            path: &seen.path,
-            actor: seen.actor.clone(),
-            trace_id: seen.trace.trace_id_hex(),
-        };
-        let row = shared.refusals.note(of, refusal);
-        tracing::info!(
-            event = "fenced_out",
-            request = row.request,
-            payout_id = row.payout_id,
-            account_id = row.account_id,
-            actor = row.actor,
-            reason = row.reason,
-            presented_token = row.presented_token,
-            highest_token = row.highest_token,
-        );
     }
 }
 
@@ -303,6 +279,17 @@ impl BodyArrived {
 }
 
 impl Shared {
+    fn note(&self, seen: &Seen, refusal: &ApiError) {
+        let asked = Asked {
+            method: seen.method.as_str(),
+            path: &seen.path,
+            route: seen.route.as_deref(),
+            trace_id: &seen.trace.trace_id_hex(),
+        };
+        self.refusals
+            .note(&seen.shown, asked, refusal, self.host.clock.wall_ms());
+    }
+
     fn timeout(&self, seen: &Seen) -> Duration {
         let template = seen.route.as_ref().map(|route| route.template.as_str());
         self.route_timeouts

@@ -4,13 +4,13 @@ mod black_box;
 mod builtin;
 mod frame;
 mod record;
+mod refusals;
 
 pub(crate) use frame::Matched;
 
 use self::black_box::BlackBox;
 use crate::metrics::HttpMetrics;
 use crate::openapi::Routes;
-use crate::refusals::Refusals;
 use crate::{ApiError, Settings};
 use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) drain: Drain,
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
-    pub(crate) refusals: Refusals,
+    pub(crate) refusals: refusals::Refusals,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
     /// The path under which requests stand in the trace.
@@ -218,7 +218,7 @@ impl Gateway {
             drain: self.drain.clone(),
             started: AtomicBool::new(false),
             metrics,
-            refusals: Refusals::default(),
+            refusals: refusals::Refusals::new(self.host.clock.wall_ms()),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
             requests: format!("{}/requests", self.component).into(),

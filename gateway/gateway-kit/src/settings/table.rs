@@ -37,6 +37,7 @@ const SDK: &str = "lock-client";
 const PAY: &str = "payment-resource";
 const RAIL: &str = "rail-proxy";
 const WORK: &str = "payout-executor";
+const CONSOLE: &str = "console";
 
 /// Every name a configuration may hold, in the order of the documentation.
 pub const SETTINGS: &[Setting] = &[
@@ -502,6 +503,73 @@ pub const SETTINGS: &[Setting] = &[
         WORK,
         "Skips the look at the lock before a side effect: the negative control's worker.",
     )),
+    // console
+    setting(
+        "console.lock-servers",
+        Text { chars_max: 4_096 },
+        None,
+        CONSOLE,
+        "The lock servers' URLs, separated by commas, in order of preference. Flag `--lock-server`.",
+    ),
+    setting(
+        "console.payments",
+        Url(&["http", "https"]),
+        None,
+        CONSOLE,
+        "The payment resource. Flag `--payments`.",
+    ),
+    setting(
+        "console.rail-proxy",
+        Url(&["http", "https"]),
+        None,
+        CONSOLE,
+        "The rail proxy. Flag `--rail-proxy`.",
+    ),
+    setting(
+        "console.executors",
+        Text { chars_max: 4_096 },
+        None,
+        CONSOLE,
+        "The payout executors' URLs, separated by commas. Flag `--executor`.",
+    ),
+    setting(
+        "console.scenario",
+        Text { chars_max: 4_096 },
+        None,
+        CONSOLE,
+        "The status of a running scenario: a file, or an `http://` address, of JSON. Flag `--scenario`.",
+    ),
+    setting(
+        "console.hosts",
+        Text { chars_max: 4_096 },
+        None,
+        CONSOLE,
+        "Names under which browsers may ask for it besides addresses and `localhost`, separated by commas. Any other `Host` is refused, so that a foreign site's name cannot be made to point here.",
+    ),
+    setting(
+        "console.read-only",
+        Boolean,
+        Some("false"),
+        CONSOLE,
+        "Shows only: no grant can be broken from it. Flag `--read-only`.",
+    ),
+    setting(
+        "console.call-timeout",
+        Duration {
+            min: 10 * MS,
+            max: 60 * S,
+        },
+        Some("2s"),
+        CONSOLE,
+        "How long one question to a component may take.",
+    ),
+    setting(
+        "console.viewers-max",
+        Integer { min: 1, max: 10_000 },
+        Some("64"),
+        CONSOLE,
+        "How many may look at once; further ones are answered 503.",
+    ),
     // http
     setting(
         "http.listen",

@@ -68,15 +68,15 @@ pub(crate) async fn submit(
     };
     let (payout_id, account_id) = (request.payout_id.clone(), request.account_id.clone());
     let within = state.config.submit_within();
-    match state.desk.ask(Submit(request), within, &trace.0).await {
-        // The body is not in the path: whoever asks about a refusal finds it by these.
-        Ok(submitted) => {
-            answer(submitted).map_err(|error| error.about("payout_id", payout_id).about("account_id", account_id))
-        }
+    // The path names neither, and whoever reads a refusal wants to know what it was about.
+    let about = |error: ApiError| error.about("payout_id", payout_id).about("account_id", account_id);
+    let answered = match state.desk.ask(Submit(request), within, &trace.0).await {
+        Ok(submitted) => answer(submitted),
         // Whatever it was doing may have gone past the intent: never a 5xx, which would be retried.
         Err(AskError::Deadline | AskError::Restarting) => Err(in_flight(None)),
         Err(error) => Err(error.into()),
-    }
+    };
+    answered.map_err(about)
 }
 
 fn answer(submitted: Submitted) -> Result<HttpResponse, ApiError> {

@@ -1,0 +1,266 @@
+//! The console's routes: pages, their streams, assets, the one form.
+
+use crate::guard::{self, Forms};
+use crate::hub::{Frame, Frames, Hub, Viewer};
+use crate::page::{self, Document};
+use crate::topic::{BadAddress, Topic};
+use crate::{assets, filters, revoke};
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_TYPE;
+use actix_web::web::{self, Data, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse};
+use bytes::Bytes;
+use futures_util::stream;
+use gateway_kit::Drain;
+use host_kit::Host;
+use maud::html;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::openapi::path::{HttpMethod, OperationBuilder, PathItem, PathsBuilder};
+use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, ResponseBuilder};
+
+/// How often a stream says that it lives.
+const BEAT: Duration = Duration::from_secs(5);
+/// How long a browser waits before it connects again.
+const RETRY_MS: u64 = 1_000;
+
+/// What every request needs.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) hub: Hub,
+    pub(crate) host: Host,
+    pub(crate) drain: Drain,
+    pub(crate) forms: Forms,
+    pub(crate) hosts: Arc<[String]>,
+    pub(crate) read_only: bool,
+}
+
+/// The templates of the pages. Each page but the form has a stream at the same address below `/live`.
+const PAGES: [&str; 12] = [
+    "/",
+    "/locks",
+    "/locks/{key}",
+    "/sessions",
+    "/sessions/{id}",
+    "/payouts",
+    "/payouts/{id}",
+    "/accounts",
+    "/queue",
+    "/refusals",
+    "/actors",
+    "/scenario",
+];
+
+/// The document of the console's routes: pages for people.
+#[must_use]
+pub fn openapi() -> OpenApi {
+    let get = |what: &str| {
+        let answer = ResponseBuilder::new().description(what).build();
+        OperationBuilder::new().response("200", answer).build()
+    };
+    let mut paths = PathsBuilder::new();
+    for template in PAGES {
+        let live = format!("/live{template}");
+        paths = paths
+            .path(template, PathItem::new(HttpMethod::Get, get("A page")))
+            .path(
+                live,
+                PathItem::new(HttpMethod::Get, get("The page as server-sent events")),
+            );
+    }
+    let mut form = PathItem::new(HttpMethod::Get, get("The form that breaks a grant"));
+    form.post = Some(get("The grant is broken"));
+    let paths = paths
+        .path("/locks/{key}/revoke", form)
+        .path(
+            "/assets/{file}",
+            PathItem::new(HttpMethod::Get, get("A style sheet, script or icon")),
+        )
+        .build();
+    let info = InfoBuilder::new()
+        .title("dlock console")
+        .description(Some("The operator's pages. Programs ask the components themselves."))
+        .version(env!("CARGO_PKG_VERSION"))
+        .build();
+    OpenApiBuilder::new().info(info).paths(paths).build()
+}
+
+/// Adds the routes.
+pub(crate) fn configure(config: &mut ServiceConfig, state: State) {
+    config
+        .app_data(Data::new(state))
+        .app_data(web::FormConfig::default().limit(revoke::BODY_BYTES_MAX))
+        .route("/assets/{file}", web::get().to(asset))
+        .route("/locks/{key}/revoke", web::get().to(revoke::form))
+        .route("/locks/{key}/revoke", web::post().to(revoke::submit))
+        .route("/live", web::get().to(live))
+        .route("/live/{tail:.*}", web::get().to(live))
+        .route("/{tail:.*}", web::get().to(show));
+}
+
+/// A page that only says something.
+pub(crate) fn message(state: &State, status: StatusCode, title: &str, what: &str) -> HttpResponse {
+    let page = Document {
+        title,
+        section: "",
+        live: None,
+        filters: html! {},
+        main: html! { h1 { (title) } p { (what) } p { a href="/" { "To the overview" } } },
+        read_only: state.read_only,
+    };
+    guard::page(status, page::document(&page))
+}
+
+/// Refuses a request that came by a name that is not the console's.
+pub(crate) fn misdirected(state: &State, request: &HttpRequest) -> Option<HttpResponse> {
+    let uri_host = request.uri().authority().map(|authority| authority.as_str());
+    (!guard::known_host(request.headers(), uri_host, &state.hosts)).then(|| {
+        message(
+            state,
+            StatusCode::MISDIRECTED_REQUEST,
+            "Not this console",
+            "The request names a host that this console does not know. Names besides addresses and localhost are set with console.hosts.",
+        )
+    })
+}
+
+pub(crate) fn bad_address(state: &State, bad: &BadAddress) -> HttpResponse {
+    match bad {
+        BadAddress::NoSuchPage => message(
+            state,
+            StatusCode::NOT_FOUND,
+            "No such page",
+            "Nothing is at this address.",
+        ),
+        BadAddress::Invalid { field, reason } => message(
+            state,
+            StatusCode::BAD_REQUEST,
+            "This address cannot be read",
+            &format!("{field} {reason}."),
+        ),
+    }
+}
+
+pub(crate) fn busy(state: &State) -> HttpResponse {
+    message(
+        state,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Too many viewers",
+        "As many look at this console as it serves at once (console.viewers-max). Load again in a moment.",
+    )
+}
+
+async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    assets::serve(request.uri().path()).unwrap_or_else(|| bad_address(&state, &BadAddress::NoSuchPage))
+}
+
+async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    if let Some(refused) = misdirected(&state, &request) {
+        return refused;
+    }
+    let topic = match Topic::parse(request.uri().path(), request.query_string()) {
+        Ok(topic) => topic,
+        Err(bad) => return bad_address(&state, &bad),
+    };
+    let Ok((mut frames, _viewer)) = state.hub.view(topic.clone(), state.host.clock.wall_ms()).await else {
+        return busy(&state);
+    };
+    let Some(frame) = first(&mut frames).await else {
+        return busy(&state);
+    };
+    let page = Document {
+        title: &frame.title,
+        section: topic.section(),
+        live: Some((format!("/live{}", topic.href()), frame.at_ms)),
+        filters: filters::of(&topic),
+        main: html! { (maud::PreEscaped(&frame.html)) },
+        read_only: state.read_only,
+    };
+    guard::page(StatusCode::OK, page::document(&page))
+}
+
+/// The frame that is shown now, or the first one when there is none yet.
+async fn first(frames: &mut Frames) -> Option<Arc<Frame>> {
+    let seen = frames.wait_for(Option::is_some).await.ok()?;
+    seen.clone()
+}
+
+async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
+    if let Some(refused) = misdirected(&state, &request) {
+        return refused;
+    }
+    let path = request.uri().path();
+    let topic = match Topic::parse(path.strip_prefix("/live").unwrap_or(path), request.query_string()) {
+        Ok(topic) => topic,
+        Err(bad) => return bad_address(&state, &bad),
+    };
+    let Ok((frames, viewer)) = state.hub.view(topic, state.host.clock.wall_ms()).await else {
+        return busy(&state);
+    };
+    let stream = Stream {
+        frames,
+        viewer,
+        host: state.host.clone(),
+        drain: state.drain.clone(),
+        begun: false,
+    };
+    guard::secured(StatusCode::OK)
+        .insert_header((CONTENT_TYPE, "text/event-stream"))
+        .insert_header(("X-Accel-Buffering", "no"))
+        .streaming(stream::unfold(stream, |mut stream| async move {
+            let next = stream.next().await?;
+            Some((Ok::<_, Infallible>(next), stream))
+        }))
+}
+
+/// One browser's stream of one page: a snapshot, then the latest whenever it has changed, and a beat in between. Whoever
+/// comes back after a cut begins with a snapshot again, so nothing has to be kept for it.
+struct Stream {
+    frames: Frames,
+    viewer: Arc<Viewer>,
+    host: Host,
+    drain: Drain,
+    begun: bool,
+}
+
+impl Stream {
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.viewer.is_dropped() {
+            return None;
+        }
+        self.viewer.progress(self.host.clock.wall_ms());
+        if !self.begun {
+            self.begun = true;
+            let frame = tokio::select! {
+                biased;
+                () = self.drain.begun() => return None,
+                frame = first(&mut self.frames) => frame?,
+            };
+            self.frames.mark_unchanged();
+            return Some(event("snapshot", &frame));
+        }
+        tokio::select! {
+            biased;
+            () = self.drain.begun() => None,
+            changed = self.frames.changed() => {
+                changed.ok()?;
+                let frame = self.frames.borrow_and_update().clone()?;
+                Some(event("update", &frame))
+            }
+            () = self.host.clock.sleep(BEAT) => {
+                let now_ms = self.host.clock.wall_ms();
+                Some(Bytes::from(format!("event: beat\ndata: {{\"now_ms\":{now_ms}}}\n\n")))
+            }
+        }
+    }
+}
+
+fn event(name: &str, frame: &Frame) -> Bytes {
+    let data = serde_json::json!({ "now_ms": frame.at_ms, "title": frame.title, "html": frame.html });
+    // Compact JSON has no line breaks.
+    Bytes::from(format!(
+        "retry: {RETRY_MS}\nevent: {name}\nid: {}\ndata: {data}\n\n",
+        frame.seq
+    ))
+}

@@ -1,0 +1,325 @@
+//! One reader for all browsers.
+//!
+//! ```text
+//! browser ─┐                                   ┌─ topic task: read the components → page → frame ─┐
+//! browser ─┼─ handler ─ask─▶ hub (one thread) ─┤                                                  ├─ latest frame ─▶ each stream
+//! browser ─┘                                   └─ topic task …  at most twice a second            ┘
+//! ```
+//!
+//! Owns: which pages are read now, each once however many look at it, and no longer than somebody does; who looks.
+//! Does not own: what is read and how it is shown; the streams.
+//! On failure: a component that does not answer is shown on the page. Too many pages or viewers at once are refused. A
+//! viewer that takes nothing for [`STALLED`] is dropped: it holds the latest frame at most, never a queue.
+
+use crate::page;
+use crate::topic::Topic;
+use crate::upstream::Upstreams;
+use crate::views;
+use http_client::CallError;
+use http_contract::lock::{LockView, RevokeAnswer, RevokeBody};
+use lock_api::LockKey;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// How often a page is read anew at most: twice a second.
+pub(crate) const PACE: Duration = Duration::from_millis(500);
+/// How long a viewer may take nothing before it is dropped. A stream has something to say every few seconds.
+const STALLED: Duration = Duration::from_secs(30);
+/// How many different pages are read at the same time.
+const TOPICS_MAX: usize = 64;
+/// How many rounds a page that nobody looks at is still read: the way from a page to its stream.
+const LINGER: u32 = 6;
+/// How many questions may wait for the hub.
+const ASKS_MAX: usize = 256;
+
+/// What a page showed at a moment.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    /// Rises with every frame of this process.
+    pub(crate) seq: u64,
+    pub(crate) at_ms: i64,
+    pub(crate) title: String,
+    pub(crate) html: String,
+}
+
+/// The latest frame of a page; none before the first.
+pub(crate) type Frames = watch::Receiver<Option<Arc<Frame>>>;
+
+/// Somebody who looks at a page.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    progress_ms: AtomicI64,
+    dropped: AtomicBool,
+    count: Arc<AtomicUsize>,
+}
+
+impl Viewer {
+    /// It has taken something.
+    pub(crate) fn progress(&self, now_ms: i64) {
+        self.progress_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// Whether it took nothing for too long.
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Drops it when it has stalled. Answers whether it still looks.
+    fn still_looks(&self, now_ms: i64) -> bool {
+        let stalled = now_ms.saturating_sub(self.progress_ms.load(Ordering::Relaxed));
+        if stalled > i64::try_from(STALLED.as_millis()).unwrap_or(i64::MAX)
+            && !self.dropped.swap(true, Ordering::Relaxed)
+        {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            tracing::info!(event = "viewer_dropped", stalled_ms = stalled);
+        }
+        !self.is_dropped()
+    }
+}
+
+impl Drop for Viewer {
+    fn drop(&mut self) {
+        if !self.is_dropped() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a handler may ask of the hub.
+pub(crate) enum Ask {
+    /// A page's frames.
+    View(Topic, Arc<Viewer>, oneshot::Sender<Option<Frames>>),
+    /// One lock, now.
+    Lock(LockKey, oneshot::Sender<Result<LockView, CallError>>),
+    /// L8.
+    Revoke {
+        key: LockKey,
+        operator: String,
+        body: RevokeBody,
+        answer: oneshot::Sender<Result<RevokeAnswer, CallError>>,
+    },
+}
+
+/// Too much at once, or the console is ending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Busy;
+
+/// The handlers' side of the hub. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Hub {
+    asks: mpsc::Sender<Ask>,
+    viewers: Arc<AtomicUsize>,
+    viewers_max: usize,
+}
+
+impl Hub {
+    /// Starts the hub on this thread's `LocalSet`.
+    pub(crate) fn start(upstreams: Upstreams, viewers_max: usize) -> Self {
+        let (asks, taken) = mpsc::channel(ASKS_MAX);
+        let upstreams = Rc::new(upstreams);
+        let watched = Rc::clone(&upstreams);
+        actix_rt::spawn(async move { watched.watch().await });
+        let desk = Rc::new(Desk {
+            upstreams,
+            topics: RefCell::default(),
+            seq: Cell::new(0),
+        });
+        actix_rt::spawn(desk.serve(taken));
+        Self {
+            asks,
+            viewers: Arc::default(),
+            viewers_max,
+        }
+    }
+
+    /// How many look now.
+    pub(crate) fn viewers(&self) -> usize {
+        self.viewers.load(Ordering::Relaxed)
+    }
+
+    /// The frames of a page, and the seat from which they are seen.
+    pub(crate) async fn view(&self, topic: Topic, now_ms: i64) -> Result<(Frames, Arc<Viewer>), Busy> {
+        let seated = self
+            .viewers
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < self.viewers_max).then_some(count + 1)
+            });
+        seated.map_err(|_| Busy)?;
+        let viewer = Arc::new(Viewer {
+            progress_ms: AtomicI64::new(now_ms),
+            dropped: AtomicBool::new(false),
+            count: Arc::clone(&self.viewers),
+        });
+        let (answer, answered) = oneshot::channel();
+        self.asks
+            .try_send(Ask::View(topic, Arc::clone(&viewer), answer))
+            .map_err(|_| Busy)?;
+        let frames = answered.await.ok().flatten().ok_or(Busy)?;
+        Ok((frames, viewer))
+    }
+
+    pub(crate) async fn lock(&self, key: LockKey) -> Result<Result<LockView, CallError>, Busy> {
+        let (answer, answered) = oneshot::channel();
+        self.asks.try_send(Ask::Lock(key, answer)).map_err(|_| Busy)?;
+        answered.await.map_err(|_| Busy)
+    }
+
+    pub(crate) async fn revoke(
+        &self,
+        key: LockKey,
+        operator: String,
+        body: RevokeBody,
+    ) -> Result<Result<RevokeAnswer, CallError>, Busy> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask::Revoke {
+            key,
+            operator,
+            body,
+            answer,
+        };
+        self.asks.try_send(ask).map_err(|_| Busy)?;
+        answered.await.map_err(|_| Busy)
+    }
+}
+
+/// A page that is read now.
+struct Read {
+    frames: watch::Sender<Option<Arc<Frame>>>,
+    viewers: RefCell<Vec<Weak<Viewer>>>,
+}
+
+impl Read {
+    /// Whether somebody looks at it.
+    fn is_looked_at(&self, now_ms: i64) -> bool {
+        let mut viewers = self.viewers.borrow_mut();
+        viewers.retain(|viewer| viewer.upgrade().is_some_and(|viewer| viewer.still_looks(now_ms)));
+        !viewers.is_empty()
+    }
+}
+
+struct Desk {
+    upstreams: Rc<Upstreams>,
+    topics: RefCell<HashMap<Topic, Rc<Read>>>,
+    seq: Cell<u64>,
+}
+
+impl Desk {
+    async fn serve(self: Rc<Self>, mut asks: mpsc::Receiver<Ask>) {
+        while let Some(ask) = asks.recv().await {
+            match ask {
+                Ask::View(topic, viewer, answer) => {
+                    // Who asked may have gone.
+                    let _ = answer.send(self.frames(topic, &viewer));
+                }
+                Ask::Lock(key, answer) => {
+                    let desk = Rc::clone(&self);
+                    actix_rt::spawn(async move {
+                        let up = &desk.upstreams;
+                        let read = up.read_locks(async |api| api.lock(&key, &up.trace()).await).await;
+                        let _ = answer.send(read);
+                    });
+                }
+                Ask::Revoke {
+                    key,
+                    operator,
+                    body,
+                    answer,
+                } => {
+                    let desk = Rc::clone(&self);
+                    actix_rt::spawn(async move {
+                        let up = &desk.upstreams;
+                        let revoked = up
+                            .write_locks(async |api| api.revoke(&key, &operator, &body, &up.trace()).await)
+                            .await;
+                        let _ = answer.send(revoked);
+                    });
+                }
+            }
+        }
+    }
+
+    fn frames(self: &Rc<Self>, topic: Topic, viewer: &Arc<Viewer>) -> Option<Frames> {
+        let mut topics = self.topics.borrow_mut();
+        if let Some(read) = topics.get(&topic) {
+            read.viewers.borrow_mut().push(Arc::downgrade(viewer));
+            return Some(read.frames.subscribe());
+        }
+        if topics.len() >= TOPICS_MAX {
+            return None;
+        }
+        let (frames, seen) = watch::channel(None);
+        let read = Rc::new(Read {
+            frames,
+            viewers: RefCell::new(vec![Arc::downgrade(viewer)]),
+        });
+        topics.insert(topic.clone(), Rc::clone(&read));
+        actix_rt::spawn(Rc::clone(self).follow(topic, read));
+        Some(seen)
+    }
+
+    /// Reads a page again and again while somebody looks at it.
+    async fn follow(self: Rc<Self>, topic: Topic, read: Rc<Read>) {
+        let up = &*self.upstreams;
+        let mut view = views::of(&topic);
+        let mut unseen = 0;
+        let mut last = String::new();
+        loop {
+            let began = up.host.clock.mono();
+            view.refresh(up).await;
+            let now_ms = up.now();
+            let shown = view.show(now_ms);
+            let html = page::live(&shown, up).into_string();
+            if html != last {
+                last.clone_from(&html);
+                self.seq.set(self.seq.get() + 1);
+                read.frames.send_replace(Some(Arc::new(Frame {
+                    seq: self.seq.get(),
+                    at_ms: now_ms,
+                    title: shown.title,
+                    html,
+                })));
+            }
+            unseen = if read.is_looked_at(now_ms) { 0 } else { unseen + 1 };
+            if unseen > LINGER {
+                self.topics.borrow_mut().remove(&topic);
+                return;
+            }
+            let took = up.host.clock.mono().saturating_sub(began);
+            up.host
+                .clock
+                .sleep(view.pace().saturating_sub(took).max(PACE / 2))
+                .await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn viewer(count: &Arc<AtomicUsize>) -> Viewer {
+        count.fetch_add(1, Ordering::Relaxed);
+        Viewer {
+            progress_ms: AtomicI64::new(0),
+            dropped: AtomicBool::new(false),
+            count: Arc::clone(count),
+        }
+    }
+
+    #[test]
+    fn who_takes_nothing_for_too_long_is_dropped_and_counted_once() {
+        let count = Arc::default();
+        let (slow, quick) = (viewer(&count), viewer(&count));
+        quick.progress(30_000);
+        assert!(!slow.still_looks(30_001) && quick.still_looks(30_001));
+        assert!(slow.is_dropped() && !slow.still_looks(30_002));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        drop((slow, quick));
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}
