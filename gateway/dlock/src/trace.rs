@@ -310,13 +310,11 @@ fn check_file(path: &Path, crosses: &[String], format: Format) -> crate::Outcome
     // A dump is an object a line; a drawing is one object with `traceEvents`.
     let first = text.lines().next().unwrap_or_default();
     let is_dump = serde_json::from_str::<serde_json::Value>(first).is_ok_and(|line| line.get("traceEvents").is_none());
-    let drawn;
     let checked = if is_dump {
         let dump = Dump::parse(&text).map_err(|error| named(error.to_string()))?;
         let lines = check_dump(&dump);
         if lines.ok() && !crosses.is_empty() {
-            drawn = draw(&dump).json;
-            check(&drawn).map_err(named)?
+            check(&draw(&dump).json).map_err(named)?
         } else {
             lines
         }

@@ -173,7 +173,8 @@ fn the_report_of_a_scenario_is_written_where_it_was_asked_for() {
     }
     assert!(text("ledger.beancount").contains("9999-12-31 balance Assets:Clients:"));
     let written = std::fs::read_dir(&report).unwrap().count();
-    assert_eq!(written, 5, "those files and no data of the run");
+    assert!(trace_kit::check(&text("trace.perfetto.json")).unwrap().ok());
+    assert_eq!(written, 7, "those files, trace.jsonl and no data of the run");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! One call: what is sent, what comes back, and what a failure may mean.
 
-use crate::span::{CallTrace, Open, Subject};
+use crate::recorded::{CallTrace, Open, Subject};
 use actor_kit::TraceContext;
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;

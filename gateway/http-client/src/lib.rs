@@ -14,7 +14,7 @@ mod lock_server;
 mod payment_resource;
 mod rail_proxy;
 mod rail_stub;
-mod span;
+mod recorded;
 mod sse;
 
 pub use call::{Answer, CallError, Caller, ClientOptions, client, path_segment};

@@ -443,7 +443,7 @@ impl ProcessStack {
         let dumps = self.dir.join(DUMPS).display().to_string();
         for (setting, value) in [
             ("debug.dump-dir", dumps.as_str()),
-            ("debug.dump-files", "200"),
+            ("debug.dump-files", "64"),
             ("debug.dump-on-exit", "true"),
         ] {
             command.env(variable(setting), value);
