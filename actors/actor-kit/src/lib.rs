@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Owns: the life of an actor (start, restart after a panic at a bounded rate, pause, stop), the bound of its mailbox,
-//! the deadline of a question, the record of every message in the trace ring, the `actor_*` metrics of C4.2.
+//! the deadline of a question, the record of every message in the trace (a ring, and whoever observes it), the `actor_*` metrics of C4.2.
 //! Does not own: what an actor decides; where it runs (the caller's `LocalSet`, chosen by the binary); any durable state.
 //! On failure: a full mailbox answers [`AskError::Overloaded`] at once; a behaviour that panics is rebuilt by its
 //! factory while its mailbox is kept, and whoever waited for it is told [`AskError::Restarting`], because what it asked

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_record_is_open_until_its_work_ends_or_is_given_up() {
         let (kit, hand) = kit(4);
-        let (cause, actor) = (TraceContext::root(&kit.host().random), "test/calls/peer".into());
+        let (cause, actor): (_, Arc<str>) = (TraceContext::root(&kit.host().random), "test/calls/peer".into());
         let mut call = kit.record_below(&cause, &actor, CALL, "acquire").unwrap();
         hand.advance(Duration::from_millis(3));
         call.token(9);
@@ -200,7 +200,7 @@ mod tests {
     fn an_observer_is_told_of_each_record_whether_or_not_a_ring_keeps_it() {
         for capacity in [0, 1] {
             let (kit, _) = kit(capacity);
-            let (cause, actor) = (TraceContext::root(&kit.host().random), "test/calls/peer".into());
+            let (cause, actor): (_, Arc<str>) = (TraceContext::root(&kit.host().random), "test/calls/peer".into());
             let call = || kit.record_below(&cause, &actor, CALL, "acquire");
             assert_eq!(call().is_some(), capacity > 0);
             assert_eq!((kit.trace().is_on(), kit.trace().keeps()), (capacity > 0, capacity > 0));

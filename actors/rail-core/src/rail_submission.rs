@@ -288,7 +288,7 @@ impl Receive<ForwardClaimed> for RailSubmission {
                     self.means.metrics.duplicate();
                 }
                 let rail = self.means.rail.clone();
-                let to = format!("{}/calls/rail", cx.kit().component()).into();
+                let to: Arc<str> = format!("{}/calls/rail", cx.kit().component()).into();
                 let mut record = cx.kit().record_below(cx.trace(), &to, CALL, "rail.submit");
                 if let Some(record) = &mut record {
                     record.about(About::Payout(submission.payout_id.as_str().into()));

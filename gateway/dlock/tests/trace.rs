@@ -95,6 +95,22 @@ fn the_arrow_of_a_payout_passes_all_four_components() {
         assert!(cause(&dump, cause(&dump, request).unwrap()).is_some(), "{call}");
     }
 
+    // All of it stands below one record of the payout, from when a worker took it until it was put down.
+    let settled = dump.records.iter().find(|record| {
+        (record.kind.as_str(), record.message.as_str()) == ("work", "payout.settle")
+            && (record.payout.as_deref(), record.code.as_deref()) == (Some("uc01-first"), Some("posted"))
+    });
+    let settled = settled.expect("the payout has a record of its own");
+    assert_eq!(
+        (settled.actor.as_str(), settled.outcome.as_str()),
+        ("payout-executor/work", "done")
+    );
+    assert_eq!(settled.parent_span_id, "0".repeat(16));
+    let of_its_trace = |record: &&Record| record.trace_id == settled.trace_id && record.span_id != settled.span_id;
+    for record in dump.records.iter().filter(of_its_trace) {
+        assert!(cause(&dump, record).is_some(), "nothing caused {record:?}");
+    }
+
     // The same by hand: the dumps of the processes, one payout, drawn.
     let mut merging = vec!["trace", "merge", "--payout", "uc01-first", "--format", "perfetto"];
     let dumps = files(&keep.join("uc-01/traces"));

@@ -109,9 +109,9 @@ impl BlackBox {
     /// Writes it, and says in the log where.
     pub(super) fn write_and_tell(&self, why: &str, what: &str) {
         match self.write(why) {
-            Ok(path) => tracing::warn!(event = "trace_dumped", path = %path.display(), why, what),
+            Ok(path) => tracing::warn!(event = "trace_dumped", path = %path.display(), reason = why, detail = what),
             Err(error) => {
-                tracing::warn!(event = "trace_not_dumped", dir = %self.dir.display(), why, what, %error);
+                tracing::warn!(event = "trace_not_dumped", dir = %self.dir.display(), reason = why, detail = what, %error);
             }
         }
     }
@@ -212,14 +212,14 @@ pub(super) fn on_quit(black_box: Option<Arc<BlackBox>>) -> JoinHandle<()> {
             let Some(black_box) = black_box.clone() else {
                 tracing::warn!(
                     event = "trace_not_dumped",
-                    why = "quit",
+                    reason = "quit",
                     "debug.trace-capacity or debug.dump-files is 0"
                 );
                 continue;
             };
             let written = actix_web::web::block(move || black_box.write_and_tell("quit", "SIGQUIT")).await;
             if let Err(error) = written {
-                tracing::warn!(event = "trace_not_dumped", why = "quit", %error);
+                tracing::warn!(event = "trace_not_dumped", reason = "quit", %error);
             }
         }
     })

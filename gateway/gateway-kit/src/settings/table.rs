@@ -695,7 +695,7 @@ pub const SETTINGS: &[Setting] = &[
         Integer { min: 0, max: 1_000_000 },
         Some("4096"),
         ALL,
-        "The most records in the trace ring, about 250 bytes each; 0 switches the trace off.",
+        "The most records in the trace ring, about 250 bytes each; 0 keeps none; spans leave all the same.",
     ),
     setting(
         "debug.dump-dir",
