@@ -1,6 +1,10 @@
 //! Spans over OTLP, from processes to a collector of the test's own.
 #![cfg(all(feature = "lab", feature = "otel"))]
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests have threads of their own")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests have threads of their own"
+)]
 
 mod common;
 
