@@ -33,7 +33,7 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-fn one<'r>(headers: &'r HeaderMap, name: impl actix_web::http::header::AsHeaderName) -> Option<&'r str> {
+fn one(headers: &HeaderMap, name: impl actix_web::http::header::AsHeaderName) -> Option<&str> {
     let mut values = headers.get_all(name);
     let value = values.next()?;
     if values.next().is_some() {

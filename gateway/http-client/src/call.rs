@@ -396,8 +396,12 @@ impl Caller {
             ("key", about.key),
             ("limit", Some(limit.as_str())),
         ];
-        self.plain(Head::get(format!("/v1/refusals{}", query(&parts)), trace))
-            .await
+        self.plain(Head::get(
+            "list_refusals",
+            format!("/v1/refusals{}", query(&parts)),
+            trace,
+        ))
+        .await
     }
 
     /// `GET path` as JSON, for `/debug/…`, `/version` and whatever has no typed call.

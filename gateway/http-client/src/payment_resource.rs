@@ -320,7 +320,11 @@ impl PaymentApi {
         trace: &TraceContext,
     ) -> Result<Page<PaymentAuditRow>, CallError> {
         self.0
-            .plain(Head::get(format!("/v1/audit?after={after}&limit={limit}"), trace))
+            .plain(Head::get(
+                "read_audit",
+                format!("/v1/audit?after={after}&limit={limit}"),
+                trace,
+            ))
             .await
     }
 

@@ -16,13 +16,18 @@ pub const STATUS: &str = "status.json";
 /// How many steps and faults a status has: the latest.
 const LATEST: usize = 200;
 
+/// Told a run's name and its console's address.
+pub type Began = Rc<dyn Fn(&str, &str)>;
+/// The same, awaited.
+pub type Until = Rc<dyn Fn(&str, &str) -> LocalBoxFuture<'static, ()>>;
+
 /// Where a run stops at its end, with its components still there, before the harness probes the fences and judges.
 #[derive(Clone)]
 pub struct Hold {
     /// Told the name of the run and the address of its console as soon as there is one.
-    pub began: Rc<dyn Fn(&str, &str)>,
+    pub began: Began,
     /// Awaited when the run's story is over, with its name and the console's address.
-    pub until: Rc<dyn Fn(&str, &str) -> LocalBoxFuture<'static, ()>>,
+    pub until: Until,
 }
 
 impl std::fmt::Debug for Hold {

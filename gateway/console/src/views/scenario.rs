@@ -69,7 +69,7 @@ impl View for Scenario {
             @if !self.told {
                 p { "A scenario is shown by a console that was started with " code { "--scenario FILE" } ", as " code { "dlock scenario UC-03 --hold" } " does." }
             }
-            (self.status.show("The scenario's status", now_ms, |status| shown(status)))
+            (self.status.show("The scenario's status", now_ms, shown))
         };
         Shown {
             title: "Scenario".to_owned(),

@@ -8,7 +8,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use actor_kit::TraceQuery;
 use futures_util::future::join_all;
-use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
+use http_contract::Code;
 use prometheus::TextEncoder;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

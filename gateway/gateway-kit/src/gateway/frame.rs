@@ -17,8 +17,8 @@ use actix_web::middleware::Next;
 use actix_web::web::Data;
 use actix_web::{Error, HttpMessage, ResponseError};
 use actor_kit::{TraceContext, guarded};
+use http_contract::Code;
 use http_contract::problem::PROBLEM_JSON;
-use http_contract::{Code, header};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ pub(super) async fn frame(
         drop(in_flight);
         if let Some(recording) = recording {
             let (status, code) = match &outcome {
-                Ok((response, code)) => (response.status(), *code),
+                Ok((response, refusal)) => (response.status(), refusal.as_ref().map(ApiError::code)),
                 Err(refusal) => (refusal.status_code(), Some(refusal.code())),
             };
             recording.end(status, code, seen.panicked.get());
@@ -142,7 +142,7 @@ async fn answer(
         Err(panic) => Poll::Ready(Err(panic)),
     });
     let refusal = match tokio::time::timeout(timeout, handled).await {
-        Ok(Ok(Ok(response))) => return Ok(translated(shared, seen, response)),
+        Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
         Ok(Ok(Err(error))) => refusal_of(&error, seen),
         Ok(Err(_panic)) => {
             seen.panicked.set(true);
@@ -184,7 +184,6 @@ fn not_served(seen: &Seen) -> Option<ApiError> {
 
 /// What a handler answered; a refusal is written anew with the trace's id, a bare error status becomes a problem.
 fn translated(
-    shared: &Shared,
     seen: &Seen,
     response: ServiceResponse<impl MessageBody + 'static>,
 ) -> (ServiceResponse<BoxBody>, Option<ApiError>) {

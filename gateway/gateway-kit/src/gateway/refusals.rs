@@ -198,6 +198,7 @@ pub(super) async fn refusals(shared: Data<Shared>, Query(params): Query<Params>)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openapi::Routes;
     use actix_web::http::header::{HeaderName, HeaderValue};
 
     fn note(refusals: &Refusals, token: Option<&str>, refusal: &ApiError, now_ms: i64) {
@@ -207,14 +208,13 @@ mod tests {
             let value = HeaderValue::from_str(token).unwrap();
             headers.insert(HeaderName::from_static("x-fencing-token"), value);
         }
-        let route = Route {
-            template: "/v1/payouts/{payout_id}/claim".to_owned(),
-            methods: vec!["POST".to_owned()],
-        };
+        let mut routes = Routes::default();
+        routes.add("/v1/payouts/{payout_id}/claim", "POST");
+        let route = routes.all().next().unwrap();
         let asked = Asked {
             method: "POST",
             path: "/v1/payouts/a%2Eb/claim",
-            route: Some(&route),
+            route: Some(route),
             trace_id: "00",
         };
         refusals.note(&Shown::of(&headers), asked, refusal, now_ms);
