@@ -159,7 +159,9 @@ fn every_rule_holds() {
     let beyond: Vec<_> = edges
         .closure("operator-console")
         .into_iter()
-        .filter(|to| edges.folder[to] != "gateway" && !["lock-api", "host-kit", "actor-kit"].contains(&to.as_str()))
+        .filter(|to| {
+            edges.folder[to] != "gateway" && !["lock-api", "host-kit", "actor-kit", "trace-kit"].contains(&to.as_str())
+        })
         .collect();
     rule(
         beyond.is_empty(),
