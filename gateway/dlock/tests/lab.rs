@@ -255,6 +255,9 @@ impl Drop for Up {
     }
 }
 
+/// Three components, the rail, two workers and the console.
+const UP_RUNS: usize = 7;
+
 /// How many payouts are POSTED, by the operator's own verb.
 fn posted(base: u16) -> usize {
     let payments = format!("http://127.0.0.1:{}", base + 1);
@@ -284,7 +287,7 @@ fn up_pays_what_trickles_in_stops_cleanly_and_starts_again_on_the_same_directory
         running.await_line("Ctrl-C ends everything");
         assert!(posted(base) >= before, "what was paid is forgotten");
         eventually("payouts are paid", || posted(base) > before);
-        assert_eq!(processes_in(dir.path()).len(), 6);
+        assert_eq!(processes_in(dir.path()).len(), UP_RUNS);
         before = posted(base);
         kill(pid(&running.child), Signal::SIGINT).unwrap();
         running.await_line("stopped");
@@ -298,7 +301,7 @@ fn children_do_not_outlive_an_up_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let running = up(dir.path(), base_port());
     running.await_line("Ctrl-C ends everything");
-    assert_eq!(processes_in(dir.path()).len(), 6);
+    assert_eq!(processes_in(dir.path()).len(), UP_RUNS);
     kill(pid(&running.child), Signal::SIGKILL).unwrap();
     eventually("the children are gone", || processes_in(dir.path()).is_empty());
 }
