@@ -133,12 +133,10 @@ mod tests {
         let token = evidence.lock_events[first].token;
         evidence
             .lock_events
-            .retain(|event| event.kind == "GRANTED" || event.token != token);
-        for call in evidence.calls.iter_mut().filter(|call| call.token == token) {
-            if call.verb == "release" {
-                call.outcome = Outcome::Unknown;
-            }
-        }
+            .retain(|event| event.kind != "SESSION_EXPIRED" && (event.kind == "GRANTED" || event.token != token));
+        let mut release = sample::call("W1", "release", 200, 250);
+        (release.key, release.token, release.outcome) = (Some("payout:A1".to_owned()), token, Outcome::Unknown);
+        evidence.calls.push(release);
         let first = evidence
             .lock_events
             .iter()
