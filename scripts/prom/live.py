@@ -23,7 +23,7 @@ from . import kit, scrape, static
 WITHIN = 120
 JOBS = {"lock-server": 1, "payment-resource": 1, "rail-proxy": 1, "payout-executor": 2, "prometheus": 1}
 # The ports of `dlock up`, then a rail proxy without its fence, then Prometheus.
-PORTS = 8
+PORTS = 9
 
 
 def free_ports():
@@ -190,7 +190,7 @@ def check_expressions(prometheus, scraped):
 
 def a_fence_falls(prometheus, prom, up, dlock, folder, targets, own, first):
     """A second rail proxy, of the lab, without its fence: it pages at once and says where. Then it is gone, and that is seen too."""
-    store, address = pathlib.Path(folder) / "heedless", f"127.0.0.1:{first + 6}"
+    store, address = pathlib.Path(folder) / "heedless", f"127.0.0.1:{first + 8}"
     store.mkdir()
     command = [dlock, "rail-proxy", "--listen", address, "--store", f"sqlite:{store}", "--rail", f"http://127.0.0.1:{first + 3}"]
     heedless = Process(folder, "rail-proxy-without-fence", command, settings={"DLOCK_RAIL_FENCING_ENABLED": "false"})
