@@ -43,6 +43,7 @@ up: ## Run the whole system on the embedded stores until Ctrl-C
 .PHONY: console-images
 console-images: ## The pictures of docs/console.md, taken anew from real runs in a real browser (needs chromium and chromium-driver)
 	DLOCK_CONSOLE_IMAGES="$(CURDIR)/docs/images" CI=true $(CARGO) test --package dlock $(FEATURES) --test console
+	! command -v pngquant >/dev/null || pngquant --quality 60-90 --force --ext .png docs/images/console-*.png
 
 .PHONY: build
 build: ## Compile everything, tests included
