@@ -57,13 +57,17 @@
   };
 
   const rows = (from, to) => {
+    // Several rows may be about the same: they keep their order among themselves.
     const old = new Map();
-    for (const row of from.children) old.set(key(row), row);
+    for (const row of from.children) {
+      const about = key(row);
+      if (!old.has(about)) old.set(about, []);
+      old.get(about).push(row);
+    }
     let place = from.firstElementChild;
     for (const row of Array.from(to.children)) {
-      const known = old.get(key(row));
+      const known = old.get(key(row))?.shift();
       if (known) {
-        old.delete(key(row));
         if (known === place) place = place.nextElementSibling;
         else from.insertBefore(known, place);
         morph(known, row);
@@ -71,7 +75,7 @@
         from.insertBefore(row, place);
       }
     }
-    for (const row of old.values()) row.remove();
+    for (const left of old.values()) for (const row of left) row.remove();
   };
 
   // Makes `from` what `to` is, and touches nothing that is the same already: focus and scrolling stay.

@@ -288,6 +288,41 @@ async fn window_text(console: &str, page: &str) -> String {
 }
 
 /// A page follows without being loaded again, says when it is cut off and since when, and comes back.
+/// Regression: of rows about the same worker only the last was known again, and the others stayed beside their successors.
+#[test]
+fn rows_about_the_same_worker_follow_and_leave_nothing_behind() {
+    if !browser::there_is_one() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("status.json");
+    let tell = |times: &[u64]| {
+        let fault = |at: &u64| json!({"at_ms": at, "target": "W1", "what": "stopped", "active": false});
+        let faults: Vec<Value> = times.iter().map(fault).collect();
+        let status = json!({"name": "uc-03", "seed": 7, "state": "runs", "steps": [], "faults": faults});
+        std::fs::write(&file, status.to_string()).unwrap();
+    };
+    tell(&[100, 200]);
+    let system = System::start(&["--scenario", file.to_str().unwrap()]);
+    run(async {
+        let driver = Driver::start();
+        let window = driver.window(Look::WIDE).await;
+        window.open(&format!("{}/scenario", system.console.url())).await;
+        let shows = |times: &str| {
+            format!(
+                "document.getElementById('connection').textContent.includes('Live') && \
+                 [...document.querySelectorAll('tbody tr')].map(row => row.cells[0].innerText.replace(/.*\\((\\d+) ms\\)/, '$1')).join() === '{times}'"
+            )
+        };
+        window.until("both are shown", &shows("100,200")).await;
+        tell(&[50, 100, 200, 300]);
+        window
+            .until("four are shown, as they were told", &shows("50,100,200,300"))
+            .await;
+        window.close().await;
+    });
+}
+
 #[test]
 fn a_page_follows_says_when_it_is_cut_off_and_comes_back() {
     if !browser::there_is_one() {
