@@ -595,6 +595,34 @@ fn a_schema_that_is_missing_older_or_newer_is_not_opened() {
 }
 
 /// A database that was restored: nothing without a submission is sent before the rail was asked.
+/// Regression: one proxy recorded the new epoch while the other one's statement read it, which then believed both that the
+/// database stands and that it was never restored, and was about to send.
+#[test]
+fn case_d13_of_two_proxies_that_notice_a_restore_at_once_neither_sends() {
+    const ROUNDS: usize = 30;
+    let world = world_or_return!();
+    let db = database(&world);
+    for round in 0..ROUNDS {
+        let payouts = [0, 1].map(|n| (format!("p{round}-{n}"), format!("a{round}-{n}")));
+        for (payout, account) in &payouts {
+            world.claimed(payout, account, 7);
+        }
+        block_on(db.as_if_restored());
+        let (one, two) = (world.another_process(), world.another_process());
+        let (first, second) = block_on(async {
+            tokio::join!(
+                one.submit(request(&payouts[0].0, &payouts[0].1, 7), WITHIN),
+                two.submit(request(&payouts[1].0, &payouts[1].1, 7), WITHIN)
+            )
+        });
+        assert_eq!(
+            (first.unwrap(), second.unwrap()),
+            (SubmitOutcome::RailUnasked, SubmitOutcome::RailUnasked),
+            "round {round}"
+        );
+    }
+}
+
 #[test]
 fn case_d13_a_restored_payout_is_not_sent_before_the_rail_was_asked() {
     let world = world_or_return!();

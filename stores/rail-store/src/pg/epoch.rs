@@ -12,8 +12,12 @@ use pg_kit::{Param, Stopped, Transaction};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-/// The history, and whether the rail was asked in this epoch and knew nothing of the payout `$1`.
-pub(super) const EPOCH: &str = "SELECT pay_lineage_stands(), l.epoch, l.restored_at,
+/// The history, and whether the rail was asked in this epoch and knew nothing of the payout `$1`. Whether it stands is judged
+/// by the very row that the epoch is read from: `pay_lineage_stands()` looks anew, and beside the epoch of the row as it was
+/// before would say of a restored database that it stands and was never restored, when another proxy records the new epoch
+/// in between.
+pub(super) const EPOCH: &str =
+    "SELECT coalesce(l.origin = pay_origin() AND l.xmin = l.written_by::xid, false), l.epoch, l.restored_at,
         EXISTS (SELECT 1 FROM rail_lookup AS k
                  WHERE k.payout_id = $1 AND k.epoch = l.epoch AND k.verdict = 'NOT_RECEIVED')
    FROM pay_lineage AS l WHERE l.id = 1";
