@@ -4,11 +4,11 @@ use super::line::instant;
 use super::{Args, Gathered, Line};
 use crate::api::Api;
 use crate::exit::Failure;
-use http_client::CallError;
+use http_client::RefusalFilter;
 use http_contract::lock::AuditRow;
 use http_contract::payment::TransitionRow;
 use http_contract::rail::{LookupRow, SubmissionRow};
-use http_contract::refusal::{RefusalRow, RefusalsAnswer};
+use http_contract::refusal::RefusalRow;
 use http_contract::{Code, Page};
 use lock_api::LockKey;
 
@@ -66,8 +66,11 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
         }
     }
     for url in [&args.at.payments, &args.at.rail_proxy] {
-        let path = format!("/v1/refusals?limit={PAGE}&payout_id={}", http_client::path_segment(id));
-        let answer: Result<RefusalsAnswer, CallError> = api.plain(url).get_json(&path, trace).await;
+        let of_this = RefusalFilter {
+            payout_id: Some(id),
+            ..RefusalFilter::default()
+        };
+        let answer = api.plain(url).refusals(of_this, PAGE, trace).await;
         if let Some(answer) = gathered.take("refusals", url, answer) {
             gathered
                 .traces

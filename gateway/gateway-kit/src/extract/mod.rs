@@ -14,7 +14,6 @@ pub use noted::Noted;
 pub use path::{Id, Key, path_value};
 pub use query::Query;
 
-pub(crate) use decode::percent_decode;
 pub(crate) use headers::{caller_of, request_id, token_of};
 pub(crate) use json::BodyRead;
 pub(crate) use path::raw_value_at;

@@ -6,11 +6,11 @@
 //! On failure: where there are more than fit, the oldest are forgotten and counted.
 
 use super::Shared;
-use crate::extract::{Query, percent_decode};
+use crate::extract::{Query, decoded, raw_value_at};
 use crate::openapi::Route;
 use crate::{ApiError, rfc3339};
 use actix_web::HttpResponse;
-use actix_web::http::header::{CACHE_CONTROL, HeaderMap};
+use actix_web::http::header::{CACHE_CONTROL, HeaderMap, HeaderValue};
 use actix_web::web::Data;
 use http_contract::refusal::{RefusalRow, RefusalsAnswer};
 use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, header};
@@ -37,25 +37,19 @@ struct Rows {
     kept: VecDeque<RefusalRow>,
 }
 
-/// What the head of a request shows.
+/// What the head of a request shows, as it came: most requests are not refused, and nobody reads it then.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
-    token: bool,
-    presented_token: Option<u64>,
-    actor: Option<String>,
-    operator: Option<String>,
+    token: Option<HeaderValue>,
+    actor: Option<HeaderValue>,
+    operator: Option<HeaderValue>,
 }
 
 impl Shown {
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let one = |name: &str| {
-            let text = std::str::from_utf8(headers.get(name)?.as_bytes()).ok()?;
-            Some(short(text))
-        };
-        let token = one(header::FENCING_TOKEN);
+        let one = |name: &str| headers.get(name).cloned();
         Self {
-            token: token.is_some(),
-            presented_token: token.and_then(|text| text.parse().ok()),
+            token: one(header::FENCING_TOKEN),
             actor: one(header::ACTOR),
             operator: one(header::OPERATOR),
         }
@@ -74,11 +68,8 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     /// The value that stands in the path for `{name}`.
     fn part(&self, name: &str) -> Option<String> {
-        let template = self.route?.template.split('/');
-        let (_, raw) = template
-            .zip(self.path.split('/'))
-            .find(|(part, _)| part.strip_prefix('{').and_then(|part| part.strip_suffix('}')) == Some(name))?;
-        percent_decode(raw, false).ok().map(|value| short(&value))
+        let raw = raw_value_at(&self.route?.template, self.path, name)?;
+        decoded(raw).map(|value| short(&value))
     }
 }
 
@@ -98,7 +89,8 @@ impl Refusals {
     /// Remembers a refusal of a request that was to be done under a token.
     pub(super) fn note(&self, shown: &Shown, asked: Asked<'_>, refusal: &ApiError, now_ms: i64) {
         let code = refusal.code();
-        if !shown.token && !matches!(code, Code::FencingTokenRequired | Code::FencingTokenInvalid) {
+        let token = read(shown.token.as_ref());
+        if token.is_none() && !matches!(code, Code::FencingTokenRequired | Code::FencingTokenInvalid) {
             return;
         }
         let problem = refusal.problem(asked.trace_id);
@@ -113,9 +105,11 @@ impl Refusals {
             code: code.as_str().to_owned(),
             detail: short(&problem.detail),
             trace_id: asked.trace_id.to_owned(),
-            actor: shown.actor.clone(),
-            operator: shown.operator.clone(),
-            presented_token: problem.number("presented_token").or(shown.presented_token),
+            actor: read(shown.actor.as_ref()),
+            operator: read(shown.operator.as_ref()),
+            presented_token: problem
+                .number("presented_token")
+                .or(token.and_then(|text| text.parse().ok())),
             highest_token: problem.number("highest_token"),
             reason: text("reason"),
             payout_id: about("payout_id"),
@@ -167,6 +161,11 @@ impl Refusals {
     }
 }
 
+/// A header as text; none where it is missing or no text.
+fn read(value: Option<&HeaderValue>) -> Option<String> {
+    std::str::from_utf8(value?.as_bytes()).ok().map(short)
+}
+
 fn short(text: &str) -> String {
     text.chars().take(CHARS_MAX).collect()
 }
@@ -199,7 +198,7 @@ pub(super) async fn refusals(shared: Data<Shared>, Query(params): Query<Params>)
 mod tests {
     use super::*;
     use crate::openapi::Routes;
-    use actix_web::http::header::{HeaderName, HeaderValue};
+    use actix_web::http::header::HeaderName;
 
     fn note(refusals: &Refusals, token: Option<&str>, refusal: &ApiError, now_ms: i64) {
         let mut headers = HeaderMap::new();
