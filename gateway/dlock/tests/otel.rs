@@ -131,6 +131,15 @@ fn only<'s>(spans: &'s [Arrived], what: &str, holds: impl Fn(&Arrived) -> bool) 
     found[0]
 }
 
+/// What the executor asks for one payout, and whom.
+const REQUESTS: [(&str, &str); 5] = [
+    ("lock-server", "POST /v1/locks/{key}/acquire"),
+    ("payment-resource", "POST /v1/payouts/{payout_id}/claim"),
+    ("rail-proxy", "POST /v1/rail/submissions"),
+    ("payment-resource", "POST /v1/payouts/{payout_id}/post"),
+    ("lock-server", "DELETE /v1/locks/{key}"),
+];
+
 #[test]
 fn the_spans_of_one_payout_form_one_tree_over_four_processes() {
     let (collector, endpoint, _runtime) = Collector::serve();
@@ -140,10 +149,19 @@ fn the_spans_of_one_payout_form_one_tree_over_four_processes() {
     whole.worker("W1", &["debug.trace-capacity=0"], &standard);
     whole.payout("A", "P1");
     whole.await_state("P1", PayoutState::Posted);
+    // Each process sends by itself: one may be done with the trace before another has begun to send its part.
     until("the whole trace has arrived", || {
         let spans = collector.trace_of("P1");
-        let done = |name: &str| spans.iter().any(|span| span.name == name);
-        done("Settled") && done("DELETE /v1/locks/{key}") && without_parent(&spans).len() == 1
+        let at_work = |name: &str| {
+            spans
+                .iter()
+                .any(|span| span.name == name && spans.iter().any(|below| below.parent == span.id))
+        };
+        REQUESTS.iter().all(|(_, request)| at_work(request))
+            && ["Settled", "Submit", "rail.submit"]
+                .iter()
+                .all(|name| spans.iter().any(|span| span.name == *name))
+            && without_parent(&spans).len() == 1
     });
 
     let spans = collector.trace_of("P1");
@@ -164,13 +182,7 @@ fn the_spans_of_one_payout_form_one_tree_over_four_processes() {
 
     // Each request stands below the call that another process made, and that below the root or a message of the client.
     let mut tokens = BTreeSet::new();
-    for (service, request) in [
-        ("lock-server", "POST /v1/locks/{key}/acquire"),
-        ("payment-resource", "POST /v1/payouts/{payout_id}/claim"),
-        ("rail-proxy", "POST /v1/rail/submissions"),
-        ("payment-resource", "POST /v1/payouts/{payout_id}/post"),
-        ("lock-server", "DELETE /v1/locks/{key}"),
-    ] {
+    for (service, request) in REQUESTS {
         let server = only(&spans, request, |span| span.name == request);
         assert_eq!((server.service(), server.kind), (service, SpanKind::Server));
         let call = only(&spans, "its call", |span| span.id == server.parent);
