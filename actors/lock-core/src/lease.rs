@@ -368,7 +368,7 @@ impl Receive<Tick> for LeaseActor {
 
 impl Receive<DrainQueue> for LeaseActor {
     fn receive(&mut self, _: DrainQueue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        self.with_queue(cx, |queue, _, out| queue.drain(out));
+        self.with_queue(cx, Queue::drain);
     }
 }
 

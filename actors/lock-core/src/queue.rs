@@ -144,6 +144,8 @@ pub(crate) struct Queue<C> {
     freed: Option<FencingToken>,
     /// News are heard from a moment after the attempt under way began: what ended before that was not.
     unheard: bool,
+    /// Nobody waits here any more; who comes gets the store's answer.
+    draining: bool,
     ghosts: Vec<Ghost>,
     last_asked: Duration,
     bound: usize,
@@ -161,6 +163,7 @@ impl<C: Caller> Queue<C> {
             holder: None,
             freed: None,
             unheard: false,
+            draining: false,
             ghosts: Vec::new(),
             last_asked: Duration::ZERO,
             bound,
@@ -472,14 +475,18 @@ impl<C: Caller> Queue<C> {
         self.settle(now, out);
     }
 
-    /// Nobody is granted anything any more: everybody who waits is told so.
-    pub(crate) fn drain(&mut self, out: &mut Vec<Action<C>>) {
-        self.tell_all(|_| true, |_| Err(Refusal::Draining), out);
+    /// Nobody waits here any more: everybody who does is told so; who is asking the store just now, when it has answered.
+    pub(crate) fn drain(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
+        self.draining = true;
+        self.settle(now, out);
     }
 
     /// Drops who has gone, and asks the store for the head where that is due.
     fn settle(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
         self.drop_gone(out);
+        if self.draining {
+            self.tell_all(|entry| entry.waits, |_| Err(Refusal::Draining), out);
+        }
         if self.waiting.is_empty() {
             self.wanted = false;
             return;

@@ -73,14 +73,73 @@ pub fn component<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
         return Ok(crate::exit::OK);
     }
     gateway_kit::init_logging(name, gateway_kit::LogFormat::configured(&settings));
+    gateway_kit::apply_log_filter(settings.text("log.filter")).map_err(Failure::usage)?;
     let host = host(&settings)?;
     let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
-    match crate::block_on(run(settings, listen, host)) {
+    let reloading = reload_on_hangup(config, flags, settings.clone());
+    let running = async {
+        tokio::select! {
+            biased;
+            ended = run(settings, listen, host) => ended,
+            never = reloading => match never {},
+        }
+    };
+    match crate::block_on(running) {
         Ok(()) => Ok(crate::exit::OK),
         Err(error) => {
             tracing::error!(event = "component_failed", %error);
             Err(Failure::new(crate::exit::UNAVAILABLE, format!("{name}: {error}")))
         }
+    }
+}
+
+/// What may be changed while a component runs. Passwords in files are read again for each connection anyway.
+const RELOADED: &[&str] = &["log.filter"];
+
+/// Reads the configuration again at each SIGHUP: what can be changed at once is, the rest is named. One that is not valid
+/// changes nothing.
+async fn reload_on_hangup(
+    config: &ConfigArgs,
+    flags: &[(&str, Option<String>)],
+    mut running: Settings,
+) -> std::convert::Infallible {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut hangups = match signal(SignalKind::hangup()) {
+        Ok(hangups) => hangups,
+        Err(error) => {
+            tracing::error!(event = "signals_unavailable", signal = "SIGHUP", %error);
+            return std::future::pending().await;
+        }
+    };
+    loop {
+        if hangups.recv().await.is_none() {
+            return std::future::pending().await;
+        }
+        let read = match config.load(flags) {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!(event = "reload_refused", %error, "the configuration in force stays");
+                continue;
+            }
+        };
+        if let Err(error) = gateway_kit::apply_log_filter(read.text("log.filter")) {
+            tracing::error!(event = "reload_refused", error, "the configuration in force stays");
+            continue;
+        }
+        let (changed, waiting): (Vec<_>, Vec<_>) = running
+            .differing(&read)
+            .into_iter()
+            .partition(|name| RELOADED.contains(name));
+        tracing::info!(event = "configuration_reloaded", changed = changed.join(", "));
+        if !waiting.is_empty() {
+            tracing::warn!(
+                event = "restart_needed",
+                detail = waiting.join(", "),
+                "changed, and read at the start only"
+            );
+        }
+        // What waits for a restart is named again at the next signal.
+        running.take(&read, RELOADED);
     }
 }
 

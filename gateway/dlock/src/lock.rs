@@ -5,7 +5,7 @@ use crate::config::duration;
 use crate::exit::{Failure, OK};
 use crate::output::{self, OutputArgs};
 use http_client::CallError;
-use http_contract::lock::{AcquireBody, AuditRow, KeyStatus, LockView, OpenSessionRequest, RevokeBody};
+use http_contract::lock::{AcquireBody, AuditRow, CheckVerdict, KeyStatus, LockView, OpenSessionRequest, RevokeBody};
 use lock_api::{FencingToken, LockKey};
 use std::time::Duration;
 
@@ -62,6 +62,17 @@ enum Verb {
         servers: LockServerArgs,
         /// Which key.
         key: String,
+    },
+    /// How a token stands: current, superseded, ended or unknown. It tells who should stop, never who may write. Exit code 1
+    /// unless it is current.
+    Check {
+        #[command(flatten)]
+        servers: LockServerArgs,
+        /// Which key.
+        key: String,
+        /// The token in question.
+        #[arg(long, value_name = "TOKEN")]
+        token: FencingToken,
     },
     /// Keys by prefix, in order.
     List {
@@ -181,6 +192,16 @@ async fn verb(args: Args) -> crate::Outcome {
         Verb::Show { servers, key } => {
             let view = show(&api, &servers, &LockKey::new(key)?).await?;
             output::object(format, &view)?;
+        }
+        Verb::Check { servers, key, token } => {
+            let key = LockKey::new(key)?;
+            let answer = api
+                .lock_server(&servers, async |s| s.check(&key, token, trace).await)
+                .await?;
+            output::object(format, &answer)?;
+            if answer.verdict != CheckVerdict::Current {
+                return Ok(crate::exit::REFUSED);
+            }
         }
         Verb::List {
             servers,

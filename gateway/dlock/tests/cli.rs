@@ -23,6 +23,16 @@ fn a_lock_is_taken_seen_and_given_back() {
         (&view["state"], &view["holder"]["owner"]),
         (&"HELD".into(), &"tester".into())
     );
+    let check = |token: u64| {
+        let token = token.to_string();
+        let args = ["lock", "check", "orders/a b", "--token", &token, "-o", "json"];
+        let output = lab.dlock().args(args).output().unwrap();
+        let answer: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        (code(&output), answer["verdict"].clone())
+    };
+    let held = view["token"].as_u64().unwrap();
+    assert_eq!(check(held), (0, "CURRENT".into()));
+    assert_eq!(check(held + 1), (1, "UNKNOWN".into()));
     assert_eq!(
         lab.json(&["lock", "list", "--prefix", "orders/"])["items"][0]["key"],
         "orders/a b"

@@ -32,7 +32,7 @@ pub use extract::{
 };
 pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;
-pub use logging::{LogFormat, init_logging, init_logging_to_stderr};
+pub use logging::{LogFormat, apply_log_filter, init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
 pub use peer::Peer;
 pub use problem::ApiError;

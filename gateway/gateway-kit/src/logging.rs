@@ -8,6 +8,7 @@ use crate::Settings;
 use serde_json::{Map, Value};
 use std::fmt;
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -16,7 +17,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 /// The shape of log lines (`log.format`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,15 +66,37 @@ pub fn init_logging_to_stderr(component: &'static str) {
     init(component, terminal, terminal, || Box::new(std::io::stderr()));
 }
 
-fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dyn std::io::Write>) {
-    let filter = match std::env::var("DLOCK_LOG") {
+/// The filter in force, where logging was started.
+static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+
+/// Applies the setting `log.filter`: from now on this is logged. None goes back to what `DLOCK_LOG` admits.
+///
+/// # Errors
+/// What is wrong with the filter; then the old one stays.
+pub fn apply_log_filter(text: Option<&str>) -> Result<(), String> {
+    let filter = match text {
+        Some(text) => EnvFilter::try_new(text).map_err(|error| format!("log.filter is ignored: {error}"))?,
+        None => from_environment().unwrap_or_else(|_| EnvFilter::new("info")),
+    };
+    match FILTER.get() {
+        Some(handle) => handle.reload(filter).map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
+fn from_environment() -> Result<EnvFilter, String> {
+    match std::env::var("DLOCK_LOG") {
         Ok(text) => EnvFilter::try_new(&text).map_err(|error| format!("DLOCK_LOG is ignored: {error}")),
         Err(_) => Ok(EnvFilter::new("info")),
-    };
-    let (filter, complaint) = match filter {
+    }
+}
+
+fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dyn std::io::Write>) {
+    let (filter, complaint) = match from_environment() {
         Ok(filter) => (filter, None),
         Err(complaint) => (EnvFilter::new("info"), Some(complaint)),
     };
+    let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let started = if pretty {
         registry
@@ -85,6 +108,8 @@ fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dy
     if started.is_err() {
         return;
     }
+    // Nobody else sets it: logging starts once.
+    let _ = FILTER.set(handle);
     if let Some(complaint) = complaint {
         tracing::warn!(event = "log_filter_ignored", detail = complaint);
     }

@@ -1,11 +1,11 @@
-//! L1–L9.
+//! L1–L10.
 
 use crate::call::{Caller, Head, path_segment, query};
 use crate::{CallError, SseReader};
 use actor_kit::TraceContext;
 use awc::http::Method;
 use http_contract::lock::{
-    AcquireBody, AuditRow, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer, HeartbeatRequest,
+    AcquireBody, AuditRow, CheckAnswer, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer, HeartbeatRequest,
     LineageAnswer, LockView, OpenSessionAnswer, OpenSessionRequest, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody,
     SealRow, SessionAnswer,
 };
@@ -200,6 +200,22 @@ impl LockServerApi {
                     .about_key(key)
                     .header(header::OPERATOR, operator),
                 Some(body),
+            )
+            .await
+    }
+
+    /// L10: how a token stands. Advice: the answer is no fence.
+    pub async fn check(
+        &self,
+        key: &LockKey,
+        token: FencingToken,
+        trace: &TraceContext,
+    ) -> Result<CheckAnswer, CallError> {
+        self.0
+            .plain(
+                Head::post("check", Self::lock_path(key, "/check"), trace)
+                    .about_key(key)
+                    .token(token),
             )
             .await
     }

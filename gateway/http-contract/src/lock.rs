@@ -1,4 +1,4 @@
-//! Bodies of the lock server, L1–L9 (C3.3).
+//! Bodies of the lock server, L1–L10 (C3.3).
 
 use crate::present;
 use serde::{Deserialize, Serialize};
@@ -198,6 +198,38 @@ pub struct LockView {
     pub expires_in_ms: Option<u64>,
     /// How many wait for it at this replica.
     pub waiters: u64,
+}
+
+/// L10: how a token stands with the lock server. Advice about liveness and nothing more: see [`CheckAnswer`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum CheckVerdict {
+    /// The key was held under this very token when the store was asked.
+    Current,
+    /// A higher token was minted for the key: whoever shows this one must stop.
+    Superseded,
+    /// It is the key's last token, and its grant has ended.
+    Ended,
+    /// The store has no such token: never minted for this key, or forgotten with it.
+    Unknown,
+}
+
+/// L10: the answer. It is about the past by the time it is read: a holder that was current may be stale when its write
+/// arrives, so no resource may take it for a fence. It helps to stop early, and to explain a refusal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckAnswer {
+    /// Which key.
+    pub key: String,
+    /// The token that was presented.
+    pub token: u64,
+    /// How it stands.
+    pub verdict: CheckVerdict,
+    /// The highest token minted for the key, where that is above the presented one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<u64>,
+    /// What is left of the lease, where the token is current.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_in_ms: Option<u64>,
 }
 
 /// L8: breaks a grant.

@@ -1,12 +1,12 @@
-//! The OpenAPI document of L1–L9.
+//! The OpenAPI document of L1–L10.
 
 use crate::bounds::{Bounds, millis};
 use crate::routes;
 use gateway_kit::Settings;
 use http_contract::lock::{
-    AcquireBody, AuditRow, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer, HeartbeatRequest,
-    LineageAnswer, LockView, OpenSessionAnswer, OpenSessionRequest, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody,
-    SealRow, SessionAnswer,
+    AcquireBody, AuditRow, CheckAnswer, CheckVerdict, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer,
+    HeartbeatRequest, LineageAnswer, LockView, OpenSessionAnswer, OpenSessionRequest, ReleaseAnswer, RenewBody,
+    RevokeAnswer, RevokeBody, SealRow, SessionAnswer,
 };
 use http_contract::{Page, Problem};
 use lock_api::TOKEN_MAX;
@@ -32,6 +32,7 @@ use utoipa::openapi::{Object, RefOr, Schema};
         routes::renew,
         routes::release,
         routes::revoke,
+        routes::check,
         routes::lock_history,
         routes::watch_lock,
         routes::audit,
@@ -41,7 +42,7 @@ use utoipa::openapi::{Object, RefOr, Schema};
     ),
     components(schemas(
         OpenSessionRequest, OpenSessionAnswer, HeartbeatRequest, HeartbeatAnswer, CloseSessionAnswer, SessionAnswer,
-        AcquireBody, RenewBody, GrantAnswer, ReleaseAnswer, LockView, RevokeBody, RevokeAnswer, AuditRow, SealRow,
+        AcquireBody, RenewBody, GrantAnswer, ReleaseAnswer, LockView, RevokeBody, RevokeAnswer, CheckAnswer, CheckVerdict, AuditRow, SealRow,
         LineageAnswer, FloorBody, Problem, Page<SessionAnswer>, Page<LockView>, Page<AuditRow>, Page<SealRow>
     )),
 )]
@@ -125,7 +126,7 @@ mod tests {
                 count += 1;
             }
         }
-        assert_eq!((ids.len(), count), (17, 17));
+        assert_eq!((ids.len(), count), (18, 18));
     }
 
     #[test]

@@ -4,11 +4,12 @@ use crate::bounds::millis;
 use gateway_kit::ApiError;
 use http_contract::Code;
 use http_contract::lock::{
-    AuditRow, Freed, GrantAnswer, Held, Holder, KeyStatus, LineageAnswer, LockView, SealRow, SessionAnswer,
+    AuditRow, CheckAnswer, CheckVerdict, Freed, GrantAnswer, Held, Holder, KeyStatus, LineageAnswer, LockView, SealRow,
+    SessionAnswer,
 };
 use lock_api::{
-    ExpiredGrant, Grant, HeldByOther, HeldGrant, KeyState, Lineage, LineageState, LockEvent, LockKey, Metadata, Seal,
-    SessionView, UnixMillis,
+    ExpiredGrant, FencingToken, Grant, HeldByOther, HeldGrant, KeyState, Lineage, LineageState, LockEvent, LockKey,
+    Metadata, Seal, SessionView, UnixMillis,
 };
 use lock_core::Refusal;
 use lock_store::canonical::rfc3339;
@@ -124,10 +125,33 @@ pub(crate) fn lock(state: &KeyState, waiters: u32) -> LockView {
         } else {
             KeyStatus::Free
         },
-        token: state.last_token.map(lock_api::FencingToken::get),
+        token: state.last_token.map(FencingToken::get),
         holder: state.grant.as_ref().map(|grant| holder(grant, false)),
         expires_in_ms: state.grant.as_ref().map(|grant| millis(grant.expires_in)),
         waiters: u64::from(waiters),
+    }
+}
+
+/// How a token stands with what the store knows of its key.
+pub(crate) fn check(state: &KeyState, token: FencingToken) -> CheckAnswer {
+    let current = state.grant.as_ref().filter(|grant| grant.token == token);
+    let last = state.last_token;
+    let superseded_by = last.filter(|last| *last > token).map(FencingToken::get);
+    let verdict = if current.is_some() {
+        CheckVerdict::Current
+    } else if superseded_by.is_some() {
+        CheckVerdict::Superseded
+    } else if last == Some(token) {
+        CheckVerdict::Ended
+    } else {
+        CheckVerdict::Unknown
+    };
+    CheckAnswer {
+        key: state.key.as_str().to_owned(),
+        token: token.get(),
+        verdict,
+        superseded_by,
+        expires_in_ms: current.map(|grant| millis(grant.expires_in)),
     }
 }
 
@@ -152,7 +176,7 @@ pub(crate) fn event(event: &LockEvent) -> AuditRow {
         kind: event.kind.as_str().to_owned(),
         lock_key: event.lock_key.as_ref().map(|key| key.as_str().to_owned()),
         session_id: event.session_id.as_ref().map(|id| id.as_str().to_owned()),
-        token: event.token.map(lock_api::FencingToken::get),
+        token: event.token.map(FencingToken::get),
         actor: event.actor.clone(),
         reason: event.reason.clone(),
     }

@@ -390,6 +390,59 @@ async fn case_l30_revoke_breaks_what_was_shown_and_says_when_it_moved_on() {
     assert_eq!((&row["actor"], &row["reason"]), (&json!("ann"), &json!(reason)));
 }
 
+// operation: check
+#[actix_web::test]
+async fn check_tells_how_a_token_stands() {
+    let server = Server::start().await;
+    let check = async |key: &str, presented: Option<&str>| {
+        let headers: Vec<_> = presented.map(|token| ("X-Fencing-Token", token)).into_iter().collect();
+        server
+            .raw("POST", &format!("/v1/locks/{key}/check"), &headers, None)
+            .await
+    };
+    let stands = async |key: &str, presented: u64| check(key, Some(&presented.to_string())).await.is(200);
+    check("k", None).await.refused(400, "FENCING_TOKEN_REQUIRED");
+    check("k", Some("07")).await.refused(400, "FENCING_TOKEN_INVALID");
+    assert_eq!(
+        stands("k", 7).await,
+        json!({"key": "k", "token": 7, "verdict": "UNKNOWN"}),
+        "a key that nobody ever held"
+    );
+    let session = server.session().await;
+    let first = server.acquire("k", json!({"session_id": session})).await.is(200);
+    let current = stands("k", token(&first)).await;
+    assert_eq!(current["verdict"], "CURRENT");
+    assert!(current["expires_in_ms"].as_u64().unwrap() > 0 && current.get("superseded_by").is_none());
+    assert_eq!(
+        stands("k", token(&first) + 1_000).await["verdict"],
+        "UNKNOWN",
+        "never minted"
+    );
+    server.release("k", &session, token(&first)).await.is(200);
+    let ended = stands("k", token(&first)).await;
+    assert_eq!(ended, json!({"key": "k", "token": token(&first), "verdict": "ENDED"}));
+    let second = server.acquire("k", json!({"session_id": session})).await.is(200);
+    assert_eq!(
+        stands("k", token(&first)).await,
+        json!({"key": "k", "token": token(&first), "verdict": "SUPERSEDED", "superseded_by": token(&second)})
+    );
+    // A revoke mints a token that nobody holds: the holder is superseded, although the key is free.
+    let broken = server
+        .raw(
+            "POST",
+            "/v1/locks/k/revoke",
+            &[("X-Operator", "ann")],
+            Some(&json!({"revoke_token": token(&second), "reason": "worker hangs since noon"}).to_string()),
+        )
+        .await
+        .is(200);
+    let stopped = stands("k", token(&second)).await;
+    assert_eq!(
+        (&stopped["verdict"], &stopped["superseded_by"]),
+        (&json!("SUPERSEDED"), &broken["token"])
+    );
+}
+
 // operation: lock_history, audit
 #[actix_web::test]
 async fn lock_history_and_audit_are_the_rows_of_the_event_log() {

@@ -467,6 +467,32 @@ fn who_waits_asks_again_when_news_begin_to_be_heard() {
     assert_eq!((bench.queue.waiters(), bench.told()), (1, vec![]));
 }
 
+/// The process began to end while a waiter asked once more; it then waited on, for as long as the process would let it.
+#[test]
+fn who_asks_again_while_the_queue_drains_is_told_so() {
+    let mut bench = Bench::new();
+    for n in 1..=2 {
+        bench.join(n, "a", 10_000);
+        if n == 1 {
+            bench.answer(held_by(7));
+        }
+    }
+    assert_eq!(bench.seen.attempts.len(), 1, "the first asks once more");
+    bench.act(Queue::drain);
+    assert_eq!(bench.told(), [(2, "draining")]);
+    bench.answer(held_by(7));
+    assert_eq!((bench.told(), bench.queue.waiters()), (vec![(1, "draining")], 0));
+    // Who comes now and does not wait gets the store's answer.
+    bench.join(3, "b", 0);
+    bench.answer(held_by(7));
+    assert_eq!(bench.told(), [(3, "held_by_other")]);
+    assert!(
+        bench.seen.waiting.values().all(|count| *count == 0),
+        "{:?}",
+        bench.seen.waiting
+    );
+}
+
 /// While a waiter asked once more, a newcomer took its place, and the queue then held one more than it may.
 #[test]
 fn who_asks_again_keeps_its_place_in_a_full_queue() {

@@ -542,6 +542,27 @@ impl Settings {
         self.entries.get(name).map_or("unset", |entry| entry.source.as_str())
     }
 
+    /// The settings whose values differ between this configuration and `other`, in the order of the table.
+    #[must_use]
+    pub fn differing(&self, other: &Self) -> Vec<&'static str> {
+        let value = |settings: &Self, name: &str| settings.entries.get(name).map(|entry| entry.value.clone());
+        SETTINGS
+            .iter()
+            .map(|setting| setting.name)
+            .filter(|name| value(self, name) != value(other, name))
+            .collect()
+    }
+
+    /// Takes the values of these settings from `other`, unset ones too.
+    pub fn take(&mut self, other: &Self, names: &[&'static str]) {
+        for name in names {
+            match other.entries.get(name) {
+                Some(entry) => self.entries.insert(name, entry.clone()),
+                None => self.entries.remove(name),
+            };
+        }
+    }
+
     fn shown(&self, name: &str) -> String {
         self.entries
             .get(name)

@@ -659,6 +659,13 @@ pub const SETTINGS: &[Setting] = &[
         "The shape of log lines. `auto`: pretty where standard output is a terminal, else one JSON object a line.",
     ),
     setting(
+        "log.filter",
+        Text { chars_max: 1_000 },
+        None,
+        ALL,
+        "What is logged: a level, and levels of single crates, as in `info,lock_core=debug`. Unset: what `DLOCK_LOG` says, else `info`. Read again on SIGHUP.",
+    ),
+    setting(
         "otel.endpoint",
         Url(&["http"]),
         None,

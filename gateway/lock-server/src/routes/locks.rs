@@ -1,4 +1,4 @@
-//! L4–L8.
+//! L4–L8 and L10.
 
 use super::{LockServer, paged};
 use crate::bounds::{configured, cursor, cursor_of, limit, metadata, reason, request_id, session_id, token};
@@ -6,7 +6,9 @@ use crate::render;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use gateway_kit::{ApiError, Json, Key, Noted, OperatorName, Peer, Query, Token, Trace};
-use http_contract::lock::{AcquireBody, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody};
+use http_contract::lock::{
+    AcquireBody, CheckAnswer, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody,
+};
 use http_contract::{Code, Page, Problem};
 use lock_api::{
     AcquireRequest, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, RevokeOutcome,
@@ -207,6 +209,29 @@ pub(crate) async fn release(
 pub(crate) async fn get_lock(server: Data<LockServer>, trace: Trace, Key(key): Key) -> Result<HttpResponse, ApiError> {
     let (state, waiters) = server.service.inspect(key, &trace.0).await.map_err(render::refusal)?;
     Ok(HttpResponse::Ok().json(render::lock(&state, waiters)))
+}
+
+/// L10: how a token stands. Liveness only: no resource may take the answer for a fence.
+#[utoipa::path(
+    post, path = "/v1/locks/{key}/check", operation_id = "check", tag = "locks",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded"),
+        ("X-Fencing-Token" = u64, Header, description = "The token in question"),
+    ),
+    responses(
+        (status = 200, description = "CURRENT, SUPERSEDED with the token above it, ENDED or UNKNOWN: as of when the store was asked, which is the past. It tells who should stop, never who may write", body = CheckAnswer),
+        (status = 400, description = "INVALID_REQUEST, FENCING_TOKEN_REQUIRED, FENCING_TOKEN_INVALID", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn check(
+    server: Data<LockServer>,
+    trace: Trace,
+    Key(key): Key,
+    Token(token): Token,
+) -> Result<HttpResponse, ApiError> {
+    let (state, _waiters) = server.service.inspect(key, &trace.0).await.map_err(render::refusal)?;
+    Ok(HttpResponse::Ok().json(render::check(&state, token)))
 }
 
 /// Which keys.
