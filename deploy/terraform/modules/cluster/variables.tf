@@ -74,7 +74,9 @@ variable "maintenance_window" {
   })
 
   validation {
-    condition     = can(timecmp(var.maintenance_window.start_time, var.maintenance_window.end_time)) && startswith(var.maintenance_window.recurrence, "FREQ=")
+    condition = (
+      can(timecmp(var.maintenance_window.start_time, var.maintenance_window.end_time)) && startswith(var.maintenance_window.recurrence, "FREQ=")
+    )
     error_message = "start_time and end_time are RFC 3339 times, and recurrence begins with FREQ=."
   }
 
