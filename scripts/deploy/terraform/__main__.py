@@ -1,4 +1,4 @@
-"""Checks deploy/terraform without a cloud; then plants mistakes in copies of it and wants each noticed by its own rule. scripts/check-terraform runs it.
+"""Checks deploy/terraform without a cloud; then plants mistakes in copies of it and wants each noticed by its own rule.
 
 Exit code 0 all is well, 1 something is wrong.
 """
@@ -40,7 +40,7 @@ def formatted():
 
 def main():
     parser = argparse.ArgumentParser(prog="check-terraform", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--schema", type=pathlib.Path, required=True, help="the wheel that carries the provider's schema; scripts/check-terraform names it")
+    parser.add_argument("--schema", type=pathlib.Path, required=True, help="the wheel with the provider's schema")
     options = parser.parse_args()
     started = time.monotonic()
     tree, known = Tree(ROOT), schema.Schema(options.schema)

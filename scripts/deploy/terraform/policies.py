@@ -88,11 +88,14 @@ def pinned(tree):
 
 
 def no_keys(tree):
-    problems = [Problem("no-keys", f"{folder.name}: {type_}.{name}", "makes a key") for folder, type_, name, _ in blocks(tree) if type_ in KEY_RESOURCES]
+    problems = []
+    for folder, type_, name, _ in blocks(tree):
+        if type_ in KEY_RESOURCES:
+            problems.append(Problem("no-keys", f"{folder.name}: {type_}.{name}", "makes a key"))
     for folder in tree.folders.values():
-        for provider in folder.providers:
-            problems += [Problem("no-keys", folder.name, f"the provider is given {'.'.join(path)}") for path, _ in walk(provider) if path[-1] in
-                         {"credentials", "access_token"}]
+        for path, _ in walk(folder.providers):
+            if path[-1] in {"credentials", "access_token"}:
+                problems.append(Problem("no-keys", folder.name, f"the provider is given {'.'.join(path)}"))
     return problems
 
 

@@ -31,7 +31,8 @@ def check(tree):
             if ("local", name) not in names:
                 problems.append(Problem("reference", folder.name, f"local.{name} is never used"))
         for name, body in folder.outputs.items():
-            problems += [Problem("variable", f"{folder.name}: output {name}", f"has no {part}") for part in ("value", "description") if not body.get(part)]
+            where = f"{folder.name}: output {name}"
+            problems += [Problem("variable", where, f"has no {part}") for part in ("value", "description") if not body.get(part)]
         for name, body in folder.modules.items():
             problems += inputs(tree, folder, name, body)
     return problems, count

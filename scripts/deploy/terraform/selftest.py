@@ -9,7 +9,9 @@ import tempfile
 
 PG, CLUSTER, PLATFORM, IDENTITY, SECRETS = (f"modules/{name}/main.tf" for name in ("postgres", "cluster", "platform", "identity", "secrets"))
 PROD, DEV, BUDGET, VARIABLES = "envs/prod/main.tf", "envs/dev/main.tf", "modules/budget/main.tf", "modules/platform/variables.tf"
-REGISTRY, STATE, SERVICES_WAIT = "modules/registry/main.tf", "modules/state/main.tf", "  project_id = var.project_id\n\n  depends_on = [module.budget]\n"
+REGISTRY, STATE, REGISTRY_VARIABLES = "modules/registry/main.tf", "modules/state/main.tf", "modules/registry/variables.tf"
+SERVICES_WAIT = "  project_id = var.project_id\n\n  depends_on = [module.budget]\n"
+UNUSED = 'variable "planted" {\n  description = "Nobody reads it."\n  type        = string\n  default     = ""\n}\n'
 
 
 def resource(type_, body):
@@ -27,9 +29,9 @@ MISTAKES = [
     ("reference", SECRETS, "google_secret_manager_secret.this[", "google_secret_manager_secret.that["),
     ("reference", PLATFORM, '"../registry"', '"../registrar"'),
     ("reference", "modules/budget/main.tf", "data.google_project.this.number", "data.google_project.that.number"),
-    ("variable", "modules/registry/variables.tf", None, 'variable "planted" {\n  description = "Nobody reads it."\n  type        = string\n  default     = ""\n}\n'),
-    ("variable", "modules/registry/variables.tf", '  description = "Where the repository is."\n', ""),
-    ("variable", "modules/registry/variables.tf", "  type        = map(string)\n", ""),
+    ("variable", REGISTRY_VARIABLES, None, UNUSED),
+    ("variable", REGISTRY_VARIABLES, '  description = "Where the repository is."\n', ""),
+    ("variable", REGISTRY_VARIABLES, "  type        = map(string)\n", ""),
     ("input", PLATFORM, '  name       = "dlock"\n', ""),
     ("input", PLATFORM, '  name       = "dlock"\n', '  name       = "dlock"\n  nome       = "dlock"\n'),
     ("schema", PG, "    tier    = var.tier", "    tyre    = var.tier"),
@@ -87,14 +89,15 @@ MISTAKES = [
     ("one-kubernetes-account", CLUSTER, None, resource(
         "google_service_account_iam_member",
         '  service_account_id = google_service_account.nodes.name\n  role = "roles/iam.serviceAccountUser"\n  member = "user:a@b.c"\n')),
-    ("secret-readers", VARIABLES, 'rail-proxy        = { secrets = ["paydb-rail-password"', 'rail-proxy        = { secrets = ["paydb-payment-password"'),
+    ("secret-readers", VARIABLES, '{ secrets = ["paydb-rail-password"', '{ secrets = ["paydb-payment-password"'),
     ("secret-readers", VARIABLES, "console           = { secrets = [] }", 'console           = { secrets = ["lockdb-password"] }'),
     ("secret-readers", SECRETS, "roles/secretmanager.secretAccessor", "roles/secretmanager.secretVersionManager"),
     ("registry", REGISTRY, "immutable_tags = true", "immutable_tags = false"),
     ("registry", REGISTRY, 'action = "DELETE"', 'action = "KEEP"'),
     ("state-bucket", STATE, "versioning {\n    enabled = true", "versioning {\n    enabled = false"),
     ("state-bucket", "envs/prod/versions.tf", 'backend "gcs" {\n    prefix = "dlock"\n  }', 'backend "local" {}'),
-    ("kubernetes", "../k8s/planted.yaml", None, "metadata:\n  name: nobody\n  annotations:\n    iam.gke.io/gcp-service-account: nobody@p.iam.example\n"),
+    ("kubernetes", "../k8s/planted.yaml", None,
+     "metadata:\n  name: nobody\n  annotations:\n    iam.gke.io/gcp-service-account: nobody@p.iam.example\n"),
     ("kubernetes", "../k8s/planted.yaml", None,
      "kind: SecretProviderClass\nmetadata:\n  name: console\n# projects/p/secrets/lockdb-password/versions/latest\n"),
 ]
