@@ -1,0 +1,1 @@
+"""The checks of deploy/terraform; scripts/check-terraform runs them."""
