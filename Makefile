@@ -121,6 +121,10 @@ compose-down: ## Remove those containers; what the databases hold is kept (compo
 compose-test: ## Containers of its own: payouts while servers are killed and a worker is paused (3 minutes)
 	scripts/compose-test
 
+.PHONY: check-terraform
+check-terraform: ## deploy/terraform without a cloud: references, the provider's schema, our policies, each proved by a planted mistake
+	scripts/check-terraform
+
 .PHONY: lint-deploy
 lint-deploy: ## Dockerfiles, YAML and shell scripts, by linters in an environment of their own
 	scripts/lint-deploy
