@@ -37,7 +37,8 @@ def check(options):
         program = binary.Binary(options.dlock)
         found, tried, left = binary.check(program, worlds)
         wrong += [f"binary: {sentence}" for sentence in found]
-        print(f"  {tried} command lines and configurations read by {options.dlock.name} ({program.said}), and refused with a slip in them", flush=True)
+        print(f"  {tried} command lines and configurations read by {options.dlock.name} ({program.said}), "
+              "and refused with a slip in them", flush=True)
         for sentence in left:
             print(f"  not tried: {sentence}", flush=True)
     elif not options.self_test:

@@ -24,7 +24,7 @@ class Binary:
 
     def run(self, words, variables, path=None):
         environment = {"PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"], **variables}
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=30)
+        done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=30)
         return done.returncode, done.stdout, done.stderr.strip()
 
 

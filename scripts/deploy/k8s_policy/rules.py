@@ -11,6 +11,7 @@ RULES = {}
 USER = 10001
 # What a process may take to end besides its drain: the other side's last packet, the runtime's own work.
 END_MARGIN_S = 5
+CONNECTIONS = 90
 STUB_DRAIN_S = 2  # DRAIN_MAX of gateway/rail-stub
 PRODUCTION = "prod"
 LAB_IMAGE = re.compile(r"lab(:|@|$)")
@@ -365,6 +366,21 @@ def databases(world):
                 yield f"{workload.name}: {name} does not check whom it talks to"
             if re.match(r"[a-z]+://[^@/]*:[^@/]*@", url):
                 yield f"{workload.name}: {name} holds a password"
+
+
+@rule("connections")
+def connections(world):
+    """What all replicas may open at once, one more of each during a rollout, against the usual limit of 100 less what is kept for others."""
+    open_at_once = {}
+    for workload in world.workloads:
+        settings = world.settings(workload)
+        for store, database, more in (("lock", "lockdb", 2), ("payment", "paydb", 0), ("rail", "paydb", 0)):
+            if settings.get(f"{store}.store.url", "").startswith("postgres"):
+                pool = settings.get(f"{store}.store.pool-max", int(setting_defaults()[f"{store}.store.pool-max"][0]))
+                open_at_once[database] = open_at_once.get(database, 0) + (world.replicas(workload) + 1) * (pool + more)
+    for database, count in open_at_once.items():
+        if count > CONNECTIONS:
+            yield f"{database}: up to {count} connections, more than {CONNECTIONS}"
 
 
 @rule("default-deny")

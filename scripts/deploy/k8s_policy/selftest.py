@@ -381,6 +381,16 @@ def a_migration_in_the_clear(world):
     data["url"] = data["url"].replace("sslmode=verify-ca", "sslmode=prefer")
 
 
+@breaks("connections")
+def more_connections_than_there_are(world):
+    toml(world, "lock-server", "[lock.store]\n", "[lock.store]\npool-max = 30\n")
+
+
+@breaks("connections", "prod")
+def the_defaults_pool(world):
+    toml(world, "rail-proxy", "pool-max = 8\n", "")
+
+
 @breaks("default-deny")
 def nothing_denied(world):
     for things in world.parts.values():

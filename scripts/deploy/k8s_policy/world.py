@@ -25,7 +25,7 @@ class Failure(Exception):
 
 def render(folder):
     command = [*shlex.split(os.environ["KUSTOMIZE"]), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         raise Failure(f"{shlex.join(command)}: {done.stderr.strip()}")
     return [thing for thing in yaml.safe_load_all(done.stdout) if thing]
