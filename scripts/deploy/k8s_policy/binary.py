@@ -1,0 +1,133 @@
+"""The real binary reads what the pods give it: arguments, variables and files as they stand in the manifests, mounts put elsewhere."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import tomllib
+
+from .world import flat
+
+# What none of them may take, or the check above it would mean nothing.
+SLIP = '\n[lock.session]\ntll = "15s"\n'
+USAGE, UNAVAILABLE = 64, 69
+LINK = {"DLOCK_ETCD_SERVICE_HOST": "10.0.0.1"}
+
+
+class Binary:
+    def __init__(self, path):
+        self.path = str(pathlib.Path(path).resolve())
+        said = subprocess.run([self.path, "version"], capture_output=True, text=True, check=True).stdout
+        self.lab = '"lab"' in said
+        self.said = " ".join(said.split())
+
+    def run(self, words, variables, path=None):
+        environment = {"PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"], **variables}
+        done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=30)
+        return done.returncode, done.stdout, done.stderr.strip()
+
+
+def put_elsewhere(world, workload, folder):
+    """Arguments and variables of the pod, with every mounted file below `folder` instead."""
+    for path in world.secret_files(workload):
+        there = folder / path.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text("dummy")
+    text = world.config_text(workload)
+    file = next((word for word in workload.main.get("args") or [] if word.endswith(".toml")), None)
+    if text is not None and file:
+        there = folder / file.lstrip("/")
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(text.replace("/run/secrets/dlock/", f"{folder}/run/secrets/dlock/"))
+    move = re.compile("/(?=run/secrets/dlock/|etc/dlock/)")
+    variables = {name: value or f"{workload.name}-0" for name, value in world.environment(workload).items()}
+    variables = {name: move.sub(f"{folder}/", value) for name, value in variables.items()}
+    words = [move.sub(f"{folder}/", word) for word in workload.main.get("args") or []]
+    words = [re.sub(r"\$\(([A-Z_]+)\)", lambda found: variables[found.group(1)], word) for word in words]
+    return words, variables, file and folder / file.lstrip("/")
+
+
+def component(binary, world, workload, folder):
+    words, variables, file = put_elsewhere(world, workload, folder)
+    command = [binary.path, *words]
+    code, out, err = binary.run([*command, "--print-config"], variables)
+    if code != 0:
+        yield f"{world.overlay}: {workload.name}: exit code {code}: {err}"
+        return
+    printed = flat(tomllib.loads(out))
+    for name, value in flat(tomllib.loads(file.read_text())).items():
+        if printed.get(name) != value:
+            yield f"{world.overlay}: {workload.name}: {name} is {value} in the file and {printed.get(name)} in effect"
+    if "DLOCK_EXECUTOR_OWNER" in variables and printed.get("executor.owner") != variables["DLOCK_EXECUTOR_OWNER"]:
+        yield f"{world.overlay}: {workload.name}: its owner is not the pod's name"
+    # That each of these fails is what makes the success above mean something.
+    if binary.run([*command, "--print-config"], variables | LINK)[0] == 0:
+        yield f"{workload.name}: a Service's variable DLOCK_ETCD_… is taken, so enableServiceLinks need not be off"
+    good = file.read_text()
+    file.write_text(good + SLIP)
+    if binary.run([*command, "--print-config"], variables)[0] == 0:
+        yield f"{workload.name}: an unknown setting is taken"
+    if not binary.lab:
+        file.write_text(good + "\n[payment.fencing]\nenabled = false\n")
+        if binary.run([*command, "--print-config"], variables)[0] == 0:
+            yield f"{workload.name}: this build without the lab knows a switch for a fence"
+    file.write_text(good)
+
+
+def shell_job(binary, world, workload, folder):
+    """The Job that needs a shell: run it, with a `dlock` in PATH that looks at the password and then is the real one."""
+    words, variables, _ = put_elsewhere(world, workload, folder)
+    tools = folder / "bin"
+    tools.mkdir(parents=True, exist_ok=True)
+    wrapper = tools / "dlock"
+    wrapper.write_text(f'#!/bin/sh\n[ "$PGPASSWORD" = dummy ] || exit 99\nexec {binary.path} "$@"\n')
+    wrapper.chmod(0o755)
+    yield from as_far_as_the_certificate(binary.run([*workload.main["command"], *words], variables, tools), world, workload, folder)
+    for password in (folder / "run/secrets/dlock").glob("*password"):
+        password.unlink()
+    if binary.run([*workload.main["command"], *words], variables, tools)[0] in (0, UNAVAILABLE):
+        yield f"{workload.name}: goes on without a password"
+
+
+def as_far_as_the_certificate(done, world, workload, folder):
+    """A migration takes its arguments and reads its mounted files, the last of which is no certificate here: there it ends, before any network."""
+    code, _, err = done
+    if code != UNAVAILABLE or not re.search(rf"sslrootcert {folder}/run/secrets/dlock/\S+: there is no certificate in it", err):
+        yield f"{world.overlay}: {workload.name}: exit code {code}: {err}"
+
+
+def migration(binary, world, workload, folder):
+    words, variables, _ = put_elsewhere(world, workload, folder)
+    yield from as_far_as_the_certificate(binary.run([binary.path, *words], variables), world, workload, folder)
+    if binary.run([binary.path, *words, "--no-such-argument"], variables)[0] != USAGE:
+        yield f"{workload.name}: an unknown argument is taken"
+
+
+def stub(binary, world, workload, folder):
+    """It knows no --print-config, so: are its arguments known? An unknown one is refused before --help is seen."""
+    words, variables, _ = put_elsewhere(world, workload, folder)
+    code, _, err = binary.run([binary.path, *words, "--help"], variables)
+    if code != 0:
+        yield f"{world.overlay}: {workload.name}: exit code {code}: {err}"
+    if binary.run([binary.path, *words, "--no-such-argument", "--help"], variables)[0] != USAGE:
+        yield f"{workload.name}: an unknown argument is taken"
+
+
+def check(binary, worlds):
+    """(what is wrong, how many were tried, who was not)"""
+    wrong, tried, left = [], 0, []
+    for world in worlds.values():
+        for workload in world.workloads:
+            if workload.kind == "StatefulSet":
+                continue
+            if workload.name == "rail-stub" and not binary.lab:
+                left.append(f"{world.overlay}/rail-stub: this binary has no lab")
+                continue
+            look = component if world.settings(workload) else stub if workload.name == "rail-stub" else migration
+            if workload.main.get("command"):
+                look = shell_job
+            with tempfile.TemporaryDirectory(prefix="dlock-k8s-") as folder:
+                wrong += look(binary, world, workload, pathlib.Path(folder))
+            tried += 1
+    return wrong, tried, left
