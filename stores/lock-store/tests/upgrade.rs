@@ -142,7 +142,7 @@ async fn holds_what_it_held(store: &dyn LockStore, backend: &str, version: u32) 
 
     // A restored copy may first raise its floor; it never mints what was minted.
     let session = SessionId::new("01M8NK4T0SKSNQ32TVWZRJE7ZZ").unwrap();
-    let ttl = Ttl::from_millis(60_000).unwrap();
+    let ttl = Ttl::new(Duration::from_secs(60)).unwrap();
     store
         .open(
             vec![OpenSession {
