@@ -5,13 +5,11 @@ use crate::output::OutputArgs;
 /// What `--version` says.
 pub const TEXT: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit it was built from, where the build said so (`DLOCK_COMMIT`).
-const COMMIT: &str = match option_env!("DLOCK_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
+/// The commit it was built from; `-dirty` behind it where sources differed, `unknown` where nobody could say (`build.rs`).
+const COMMIT: &str = env!("DLOCK_COMMIT");
 
-/// Version, commit and features of this binary. The commit is known where the build was told (`DLOCK_COMMIT`).
+/// Version, commit and features of this binary. The commit is the one that git had checked out, with `-dirty` where sources
+/// differed from it; `unknown` in a build outside of git that was not told (`DLOCK_COMMIT`).
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -19,7 +17,11 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> crate::Outcome {
-    let compiled_in = [("etcd", cfg!(feature = "etcd")), ("lab", cfg!(feature = "lab"))];
+    let compiled_in = [
+        ("etcd", cfg!(feature = "etcd")),
+        ("lab", cfg!(feature = "lab")),
+        ("otel", cfg!(feature = "otel")),
+    ];
     let features: Vec<&str> = compiled_in
         .iter()
         .filter(|(_, is)| *is)
