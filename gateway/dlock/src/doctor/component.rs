@@ -4,6 +4,7 @@ use super::http::{Ahead, CONNECT_WITHIN, get};
 use super::metrics::Metrics;
 use super::report::Report;
 use crate::api::Api;
+use http_client::CallError;
 use serde::Deserialize;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
@@ -93,17 +94,7 @@ impl Component {
             report.ok(at, "build", format!("version {}, without the lab", said.version));
         }
         self.ready(ask("/readyz").await, report);
-        // GET of a route that is there for POST alone tells that it is there, and does nothing.
-        match ask("/debug/actors/dlock-doctor/resume").await {
-            Ok(seen) if seen.status == 405 => report.wrong(
-                at,
-                "debug.control",
-                "on: whoever reaches the port may pause actors",
-                "set debug.control=false and restart it",
-            ),
-            Ok(_) => report.ok(at, "debug.control", "off"),
-            Err(error) => report.not_checked(at, "debug.control", error),
-        }
+        self.debug_control(api, report).await;
         let metrics = match ask("/metrics").await {
             Ok(seen) if seen.status == 200 => Metrics::parse(&seen.body),
             Ok(seen) => {
@@ -214,6 +205,29 @@ impl Component {
                 report.wrong(at, "ready", format!("not ready: {failed}"), next);
             }
             Err(error) => report.wrong(at, "ready", error, "look at its log"),
+        }
+    }
+
+    /// Resuming an actor that there is none of does nothing, and tells whether the route is served.
+    async fn debug_control(&self, api: &Api, report: &mut Report) {
+        let at = &self.subject;
+        let path = format!("/debug/actors/dlock-doctor-{}/resume", api.trace.trace_id_hex());
+        let nothing = serde_json::json!({});
+        let asked = api.plain(&self.url);
+        match asked
+            .post_json::<_, serde_json::Value>(&path, &nothing, &api.trace)
+            .await
+        {
+            Err(CallError::Problem(problem)) if problem.status == 404 && problem.detail == "no such route" => {
+                report.ok(at, "debug.control", "off");
+            }
+            Ok(_) | Err(CallError::Problem(_)) => report.wrong(
+                at,
+                "debug.control",
+                "on: whoever reaches the port may pause actors",
+                "set debug.control=false and restart it",
+            ),
+            Err(error) => report.not_checked(at, "debug.control", error.to_string()),
         }
     }
 
