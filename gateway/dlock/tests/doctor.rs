@@ -1,5 +1,5 @@
 //! `dlock doctor`: a sound deployment is said to be sound, and each thing that can be wrong is found.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 mod common;
 
