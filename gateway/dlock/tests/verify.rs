@@ -192,7 +192,8 @@ fn without_seals_the_order_of_grants_is_judged_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let row = |seq: u64, kind: &str, token: u64| {
         format!(
-            r#"{{"seq":{seq},"at":"2026-01-01T00:00:00.000Z","kind":"{kind}","lock_key":"k","session_id":"s","token":{token},"actor":null,"reason":null}}"#
+            r#"{{"seq":{seq},"at":"2026-01-01T00:00:00.000Z","kind":"{kind}","lock_key":"k","session_id":"s","token":{token},{}}}"#,
+            r#""actor":null,"reason":null"#
         )
     };
     let judged = |rows: &[(u64, &str, u64)]| {
