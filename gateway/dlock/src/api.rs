@@ -73,6 +73,11 @@ impl Api {
         }
     }
 
+    /// The client underneath, for answers of which more matters than the body.
+    pub const fn client(&self) -> &awc::Client {
+        &self.client
+    }
+
     fn caller(&self, url: &str) -> Caller {
         Caller::new(self.client.clone(), url, CALL_WITHIN)
     }

@@ -101,6 +101,17 @@ enum Verb {
         #[arg(long)]
         cursor: Option<String>,
     },
+    /// The whole audit trail, one JSON object a line, for `dlock verify --audit` and for archives.
+    Audit {
+        #[command(flatten)]
+        servers: LockServerArgs,
+        /// Only what comes after this event.
+        #[arg(long, value_name = "SEQ", default_value_t = 0)]
+        after: u64,
+        /// Write the seals to this file before the trail is read, so that the trail holds every row they cover.
+        #[arg(long, value_name = "FILE")]
+        seals_to: Option<std::path::PathBuf>,
+    },
     /// Break a live lock (break-glass). Without `--token` it only shows what would be broken.
     Revoke {
         #[command(flatten)]
@@ -248,6 +259,11 @@ async fn verb(args: Args) -> crate::Outcome {
             ];
             output::list(format, &page, &columns)?;
         }
+        Verb::Audit {
+            servers,
+            after,
+            seals_to,
+        } => crate::verify::export::run(&api, &servers, after, seals_to.as_deref()).await?,
         Verb::Revoke {
             servers,
             key,

@@ -8,10 +8,12 @@ mod actors;
 mod api;
 #[cfg(feature = "lab")]
 mod bench;
+mod completions;
 mod config;
 mod console;
 #[cfg(feature = "lab")]
 mod demo;
+mod doctor;
 mod exec;
 mod exit;
 mod healthcheck;
@@ -20,6 +22,7 @@ mod jepsen_worker;
 mod lineage;
 mod lock;
 mod lock_server;
+mod man;
 mod migrate;
 #[cfg(feature = "lab")]
 mod one_way;
@@ -37,9 +40,10 @@ mod session;
 mod trace;
 #[cfg(feature = "lab")]
 mod up;
+mod verify;
 mod version;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use exit::Failure;
 use std::process::ExitCode;
 
@@ -106,10 +110,18 @@ enum Command {
     /// The identity of the lock store's history: look at it, raise the token floor, dismiss a doubt.
     Lineage(lineage::Args),
 
+    /// Check a deployment from outside, and say what is wrong and how to mend it.
+    Doctor(doctor::Args),
+    /// Check an exported audit trail or ledger offline.
+    Verify(verify::Args),
     /// Bring stores to the schema of this binary, without serving.
     Migrate(migrate::Args),
     /// Ask a component whether it is ready: exit code 0 or 1, for container health checks.
     Healthcheck(healthcheck::Args),
+    /// Write completions for bash, zsh or fish.
+    Completions(completions::Args),
+    /// Write manual pages.
+    Man(man::Args),
     /// What this binary is: version, commit, features.
     Version(version::Args),
 }
@@ -151,8 +163,12 @@ fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Actors(args) => actors::run(args),
         Command::Lineage(args) => lineage::run(args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Migrate(args) => migrate::run(args),
         Command::Healthcheck(args) => healthcheck::run(args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Version(args) => version::run(&args),
     };
     match result {

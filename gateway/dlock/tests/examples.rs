@@ -3,13 +3,24 @@
 
 mod common;
 
-use common::{Lab, binary, cargo, code, stderr, stdout, wait};
+use common::{Lab, Process, binary, cargo, code, stderr, stdout, wait};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 fn examples() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples"))
+}
+
+/// A lock server and a payment resource, and what tells an example where they are.
+fn fenced(lab: &Lab) -> (Process, [(&'static str, String); 2]) {
+    let store = format!("sqlite:{}", lab.dir.path().join("pay").display());
+    let payments = Process::start(&["payment-resource", "--listen", "127.0.0.1:0", "--store", &store]);
+    let env = [
+        ("DLOCK_LOCK_SERVER", lab.server.url()),
+        ("DLOCK_EXECUTOR_PAYMENTS", payments.url()),
+    ];
+    (payments, env)
 }
 
 /// A shell that finds the binary under test first.
@@ -38,7 +49,14 @@ fn no_example_is_without_a_test() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    let tested = ["README.md", "cron-job.sh", "quick-start.sh", "sdk.rs"];
+    let tested = [
+        "README.md",
+        "cron-job.sh",
+        "curl-walk-through.sh",
+        "python",
+        "quick-start.sh",
+        "sdk.rs",
+    ];
     assert_eq!(found, tested.map(str::to_owned).into());
 }
 
@@ -114,4 +132,95 @@ fn the_sdk_example_sends_each_invoice_under_its_token() {
         "sent INV-1 under token 1\nsent INV-2 under token 1\nsent INV-3 under token 1\nsent INV-4 under token 2\nand 1 more\n"
     );
     assert_eq!(lab.state("invoices/2026-11"), "FREE");
+}
+
+#[test]
+fn another_language_gets_by_with_curl() {
+    let lab = Lab::new();
+    let (_payments, env) = fenced(&lab);
+    let ran = Command::new("bash")
+        .arg(examples().join("curl-walk-through.sh"))
+        .envs(env)
+        .output()
+        .unwrap();
+    assert_eq!(code(&ran), 0, "{}{}", stdout(&ran), stderr(&ran));
+    let said = stdout(&ran);
+    for line in [
+        "HELD_BY_OTHER",
+        "CLAIMED",
+        "FENCED_OUT: stale",
+        "FENCING_TOKEN_REQUIRED",
+        "done",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+}
+
+/// Python without a `__pycache__` beside the example.
+fn python(args: &[&str], env: &[(&'static str, String)]) -> Command {
+    let mut command = Command::new("python3");
+    command
+        .arg("-B")
+        .args(args)
+        .current_dir(examples().join("python"))
+        .envs(env.iter().cloned())
+        .stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn the_python_worker_that_slept_is_refused_by_the_ledger() {
+    let lab = Lab::new();
+    let (_payments, env) = fenced(&lab);
+    let ran = python(&["stale_worker.py"], &env).output().unwrap();
+    assert_eq!(code(&ran), 0, "{}{}", stdout(&ran), stderr(&ran));
+    let said = stdout(&ran);
+    for line in [
+        "W2 is refused: HELD_BY_OTHER, held by W1",
+        "W1 wakes, and its own deadline says: its deadline has passed",
+        "the ledger answers FENCED_OUT, stale",
+    ] {
+        assert!(said.contains(line), "{line} is not in\n{said}");
+    }
+}
+
+#[test]
+fn the_python_client_keeps_its_lock_and_loses_it_by_its_deadline() {
+    let mut lab = Lab::new();
+    let keeps = "import sys, time
+from dlock import LockLost, Session
+session = Session(sys.argv[1], 'keeper', ttl_ms=1000)
+lock = session.acquire('kept')
+for _ in range(30):
+    time.sleep(0.1)
+    lock.check_still_held()
+print('kept for three times its TTL', flush=True)
+sys.stdin.read(1)
+from_now = time.monotonic()
+while True:
+    try:
+        lock.check_still_held()
+        time.sleep(0.01)
+    except LockLost as lost:
+        print('lost after', time.monotonic() - from_now, lost)
+        break
+";
+    let mut child = python(&["-c", keeps, &lab.server.url()], &[])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert_eq!(line, "kept for three times its TTL\n");
+    assert_eq!(lab.state("kept"), "HELD");
+    // The server is gone: within its TTL the holder knows, though nobody told it.
+    lab.server.child.kill().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"x").unwrap();
+    assert_eq!(wait(&mut child).code(), Some(0));
+    line.clear();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let seconds: f64 = line.split(' ').nth(2).unwrap().parse().unwrap();
+    assert!(seconds < 1.0 && line.contains("its deadline has passed"), "{line}");
 }

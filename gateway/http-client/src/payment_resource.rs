@@ -30,8 +30,10 @@ pub enum ExportFormat {
     Csv,
     /// One JSON object a line.
     Jsonl,
-    /// Plain-text accounting.
+    /// Plain-text accounting, for beancount.
     Beancount,
+    /// Plain-text accounting, for hledger.
+    Hledger,
     /// ISO 20022 bank-to-customer statement.
     Camt053,
 }
@@ -44,6 +46,7 @@ impl ExportFormat {
             Self::Csv => "csv",
             Self::Jsonl => "jsonl",
             Self::Beancount => "beancount",
+            Self::Hledger => "hledger",
             Self::Camt053 => "camt053",
         }
     }

@@ -14,6 +14,7 @@ mod document;
 mod render;
 mod routes;
 mod run;
+pub mod seal;
 
 pub use bounds::Bounds;
 pub use document::{openapi, openapi_within};

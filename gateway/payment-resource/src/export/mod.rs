@@ -1,4 +1,4 @@
-//! The ledger as text, in four forms. Streamed page by page, so that its size does not matter: up to the entry that was
+//! The ledger as text, in five forms. Streamed page by page, so that its size does not matter: up to the entry that was
 //! the last one when the export began.
 //!
 //! On failure: before the first byte a problem; after it the answer is cut off, so that a half export cannot be taken
@@ -7,7 +7,9 @@
 mod beancount;
 mod camt053;
 mod csv;
+mod hledger;
 mod jsonl;
+mod pairs;
 
 use crate::routes::{Format, PaymentResource};
 use actix_web::HttpResponse;
@@ -91,6 +93,7 @@ pub(crate) async fn answer(format: Format, server: &PaymentResource) -> Result<H
             Format::Csv => csv::write(&out).await,
             Format::Jsonl => jsonl::write(&out).await,
             Format::Beancount => beancount::write(&out).await,
+            Format::Hledger => hledger::write(&out).await,
             Format::Camt053 => camt053::write(&out, now_ms).await,
         };
         if let Err(cut) = written {
@@ -103,6 +106,7 @@ pub(crate) async fn answer(format: Format, server: &PaymentResource) -> Result<H
         Format::Csv => ("text/csv; charset=utf-8", "ledger.csv"),
         Format::Jsonl => ("application/x-ndjson", "ledger.jsonl"),
         Format::Beancount => ("text/plain; charset=utf-8", "ledger.beancount"),
+        Format::Hledger => ("text/plain; charset=utf-8", "ledger.journal"),
         Format::Camt053 => ("application/xml", "ledger.xml"),
     };
     let pages = stream::unfold(

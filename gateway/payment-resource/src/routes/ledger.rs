@@ -46,8 +46,10 @@ pub(crate) enum Format {
     Csv,
     /// One JSON object a line.
     Jsonl,
-    /// Plain-text accounting.
+    /// Plain-text accounting, for beancount.
     Beancount,
+    /// Plain-text accounting, for hledger.
+    Hledger,
     /// ISO 20022 bank-to-customer statement.
     Camt053,
 }

@@ -53,7 +53,7 @@ async fn an_accounts_ledger_sums_to_its_balance() {
 
 // operation: export_ledger
 #[actix_web::test]
-async fn the_ledger_is_exported_in_four_forms() {
+async fn the_ledger_is_exported_in_five_forms() {
     let api = with_ledger().await;
     let export = async |format: &str| {
         let answer = api.get(&format!("/v1/ledger/export?format={format}")).await;
@@ -90,6 +90,20 @@ async fn the_ledger_is_exported_in_four_forms() {
         "  Equity:House:Credits:EUR  -0.50 EUR",
     ] {
         assert!(beancount.contains(wanted), "{wanted} is not in\n{beancount}");
+    }
+
+    let hledger = export("hledger").await;
+    for wanted in [
+        "decimal-mark .\n",
+        "commodity 1000.00 EUR\n",
+        "account assets:clients:b.c\n",
+        "1970-01-01 * opening balance\n    assets:clients:A  10.00 EUR\n    equity:house:opening:EUR  -10.00 EUR\n",
+        " * payout P\n",
+        "    ; token:5\n    ; rail_reference:r-P\n    assets:clients:A  -4.00 EUR  ; entry_id:1\n",
+        "    equity:house:payouts:EUR  4.00 EUR  ; entry_id:2\n",
+        "    equity:house:credits:EUR  -0.50 EUR",
+    ] {
+        assert!(hledger.contains(wanted), "{wanted} is not in\n{hledger}");
     }
 
     let camt = export("camt053").await;
