@@ -330,14 +330,26 @@ impl Keeper {
         }
     }
 
-    /// Declares every open request of a key to be without effect from now on, because somebody looked.
+    /// Declares open requests of a key to be without effect from now on, because somebody looked: those that were looked
+    /// at, or all of them.
     ///
     /// # Errors
     /// [`NotCleared`]: nothing was cleared.
-    pub async fn clear(&self, key: &LockKey, name: &str, reason: &str) -> Result<Vec<OpenRequest>, NotCleared> {
+    pub async fn clear(
+        &self,
+        key: &LockKey,
+        looked_at: Option<&[RequestId]>,
+        name: &str,
+        reason: &str,
+    ) -> Result<Vec<OpenRequest>, NotCleared> {
         let within = self.0.options.store_within;
         let open = self.0.marks.open_requests(Some(key.clone()), OPEN_MAX, within).await;
-        let ids: Vec<RequestId> = open.map_err(NotCleared::Store)?.into_iter().map(|open| open.id).collect();
+        let ids: Vec<RequestId> = open
+            .map_err(NotCleared::Store)?
+            .into_iter()
+            .map(|open| open.id)
+            .filter(|id| looked_at.is_none_or(|looked_at| looked_at.contains(id)))
+            .collect();
         {
             let known = self.known();
             if let Some(id) = ids.iter().find(|id| known.live.contains(*id)) {

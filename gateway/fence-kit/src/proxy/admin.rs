@@ -83,7 +83,7 @@ pub struct MarkAnswer {
     pub open: u64,
 }
 
-/// Declares a key's open requests to be without effect from now on.
+/// Declares open requests of a key to be without effect from now on.
 #[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClearBody {
@@ -91,6 +91,9 @@ pub struct ClearBody {
     pub key: String,
     /// How that is known, 8 to 500 characters.
     pub reason: String,
+    /// Those that were looked at, by their names; all of the key where it is left out.
+    #[serde(default)]
+    pub ids: Option<Vec<String>>,
 }
 
 /// What was cleared.
@@ -178,8 +181,8 @@ async fn mark(state: Data<State>, query: Query<MarkQuery>) -> Result<web::Json<M
     }))
 }
 
-/// Declares every open request of a key to be without effect from now on. Recorded with name and reason. Refused while one
-/// of them is on its way.
+/// Declares open requests of a key to be without effect from now on. Recorded with name and reason. Refused while one of
+/// them is on its way.
 #[utoipa::path(
     post,
     path = "/v1/fence/clear",
@@ -203,7 +206,10 @@ async fn clear(
     if !(8..=500).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
         return Err(ApiError::invalid("reason", "must be 8 to 500 characters without control characters"));
     }
-    let cleared = state.keeper.clear(&key, operator.0.as_str(), reason).await;
+    let cleared = state
+        .keeper
+        .clear(&key, body.0.ids.as_deref(), operator.0.as_str(), reason)
+        .await;
     state.levels();
     match cleared {
         Ok(cleared) => Ok(web::Json(ClearAnswer {
