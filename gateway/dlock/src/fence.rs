@@ -85,7 +85,9 @@ pub fn run(args: Args) -> crate::Outcome {
                 print!("{}", if uninstall { sql::UNINSTALL } else { sql::INSTALL });
             }
             Verb::Open { key, proxy, output } => {
-                let query = key.map(|key| format!("?key={}", path_segment(key.as_str()))).unwrap_or_default();
+                let query = key
+                    .map(|key| format!("?key={}", path_segment(key.as_str())))
+                    .unwrap_or_default();
                 let answer: OpenAnswer = get(&proxy, &format!("/v1/fence/open{query}")).await?;
                 output::object(output.output, &answer)?;
             }
@@ -159,7 +161,8 @@ async fn read<T: DeserializeOwned, S>(
 where
     S: futures_util::Stream<Item = Result<actix_web::web::Bytes, awc::error::PayloadError>> + Unpin,
 {
-    let garbled = |error: &dyn std::fmt::Display| Failure::new(crate::exit::UNAVAILABLE, format!("{}: {error}", proxy.admin));
+    let garbled =
+        |error: &dyn std::fmt::Display| Failure::new(crate::exit::UNAVAILABLE, format!("{}: {error}", proxy.admin));
     let mut answer = answer.map_err(|error| garbled(&error))?;
     let body = answer.body().limit(16 << 20).await.map_err(|error| garbled(&error))?;
     if answer.status().is_success() {

@@ -2,7 +2,7 @@
 
 use crate::config::{ConfigArgs, component, duration};
 use crate::exit::Failure;
-use fence_kit::{KeySource, KeeperOptions, ProxyOptions, RuleKind};
+use fence_kit::{KeeperOptions, KeySource, ProxyOptions, RuleKind};
 use lock_api::LockKey;
 use std::time::Duration;
 
@@ -102,7 +102,10 @@ pub fn run(args: &Args) -> crate::Outcome {
         ..ProxyOptions::new(&args.listen, admin, &args.upstream, &args.store, key.clone())
     };
     let flags = [("http.listen", args.admin.clone())];
-    component(fence_kit::proxy::COMPONENT, &args.config, &flags, |settings, admin, host| {
-        fence_kit::serve(options(admin), settings, host, |_| {})
-    })
+    component(
+        fence_kit::proxy::COMPONENT,
+        &args.config,
+        &flags,
+        |settings, admin, host| fence_kit::serve(options(admin), settings, host, |_| {}),
+    )
 }

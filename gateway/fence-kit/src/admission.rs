@@ -111,7 +111,8 @@ mod tests {
     fn exhaustively_nothing_is_begun_against_the_rule() {
         let (mut went, mut refused, mut doubted, mut spent) = (0, 0, 0, 0);
         for rule in [RuleKind::SameOrNewer, RuleKind::OncePerToken] {
-            for (mark, above, open) in (0..=4).flat_map(|m| (0..=2).flat_map(move |a| (0..=m).map(move |o| (m, a, o)))) {
+            for (mark, above, open) in (0..=4).flat_map(|m| (0..=2).flat_map(move |a| (0..=m).map(move |o| (m, a, o))))
+            {
                 for (is_spent, presented) in [true, false].into_iter().flat_map(|s| (1..=7).map(move |p| (s, p))) {
                     let standing = Standing {
                         mark: some(mark),
@@ -126,10 +127,7 @@ mod tests {
                             went += 1;
                             assert!(presented >= mark + above, "{case}");
                             assert!(open == 0 || open >= presented, "{case}");
-                            assert!(
-                                rule == RuleKind::SameOrNewer || presented > mark || !is_spent,
-                                "{case}"
-                            );
+                            assert!(rule == RuleKind::SameOrNewer || presented > mark || !is_spent, "{case}");
                         }
                         Decision::FencedOut { reason, highest } => {
                             refused += 1;
@@ -138,7 +136,10 @@ mod tests {
                                 StaleReason::Stale => assert!(presented < mark + above, "{case}"),
                                 StaleReason::TokenSpent => {
                                     spent += 1;
-                                    assert!(presented == mark && is_spent && rule == RuleKind::OncePerToken, "{case}");
+                                    assert!(
+                                        presented == mark && is_spent && rule == RuleKind::OncePerToken,
+                                        "{case}"
+                                    );
                                 }
                             }
                         }
@@ -150,7 +151,10 @@ mod tests {
                 }
             }
         }
-        assert!(went > 50 && refused > 50 && doubted > 50 && spent > 5, "{went} {refused} {doubted} {spent}");
+        assert!(
+            went > 50 && refused > 50 && doubted > 50 && spent > 5,
+            "{went} {refused} {doubted} {spent}"
+        );
     }
 
     #[derive(Clone, Debug)]

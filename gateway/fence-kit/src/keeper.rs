@@ -326,7 +326,12 @@ impl Keeper {
         let mut known = self.known();
         for open in cleared {
             known.unanswered.remove(&open.id);
-            tracing::warn!(event = "fence_request_cleared", key = open.key, token = open.token.get(), what = open.what);
+            tracing::warn!(
+                event = "fence_request_cleared",
+                key = open.key,
+                token = open.token.get(),
+                what = open.what
+            );
         }
     }
 

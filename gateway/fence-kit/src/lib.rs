@@ -19,7 +19,7 @@ pub mod proxy;
 mod request;
 pub mod sql;
 
-pub use admission::{Decision, Standing, StaleReason, admit};
+pub use admission::{Decision, StaleReason, Standing, admit};
 pub use keeper::{Keeper, KeeperOptions, NotCleared, Pass, Refused, no_answer};
 pub use marks::{Marks, SqliteMarks};
 pub use middleware::{Fenced, FencedBy, FencedService};

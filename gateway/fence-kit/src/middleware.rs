@@ -172,11 +172,7 @@ async fn guarded<S, B>(
     let _ = tell.send(answer);
 }
 
-fn refuse(
-    keeper: &Keeper,
-    request: ServiceRequest,
-    refusal: ApiError,
-) -> Result<ServiceResponse<BoxBody>, Error> {
+fn refuse(keeper: &Keeper, request: ServiceRequest, refusal: ApiError) -> Result<ServiceResponse<BoxBody>, Error> {
     if framed(request.request()) {
         return Err(refusal.into());
     }

@@ -27,7 +27,9 @@ pub fn token_of(request: &HttpRequest) -> Result<FencingToken, ApiError> {
 #[must_use]
 pub fn only_reads(request: &HttpRequest) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
-        && METHOD_OVERRIDES.iter().all(|name| !request.headers().contains_key(*name))
+        && METHOD_OVERRIDES
+            .iter()
+            .all(|name| !request.headers().contains_key(*name))
 }
 
 /// The trace a request belongs to, as 32 hexadecimal digits: the one its gateway's frame gave it, else its caller's, else a

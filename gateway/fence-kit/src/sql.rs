@@ -43,7 +43,11 @@ pub fn refusal(sqlstate: &str, message: &str, detail: Option<&str>) -> Option<Ap
         .and_then(|detail| serde_json::from_str(detail).ok())
         .unwrap_or_default();
     let refusal = ApiError::new(code, message);
-    Some(fields.into_iter().fold(refusal, |refusal, (name, value)| refusal.field(&name, value)))
+    Some(
+        fields
+            .into_iter()
+            .fold(refusal, |refusal, (name, value)| refusal.field(&name, value)),
+    )
 }
 
 #[cfg(test)]
@@ -53,11 +57,21 @@ mod tests {
     #[test]
     fn a_refusal_of_the_database_has_the_shape_of_every_other_one() {
         let detail = r#"{"code":"FENCED_OUT","reason":"stale","key":"a","presented_token":3,"highest_token":5}"#;
-        let problem = refusal(STALE, "fenced out of a: presented token 3, highest token 5", Some(detail))
-            .unwrap()
-            .problem("00");
-        assert_eq!((problem.code, problem.status, problem.retryable), (Code::FencedOut, 409, false));
-        assert_eq!((problem.number("presented_token"), problem.number("highest_token")), (Some(3), Some(5)));
+        let problem = refusal(
+            STALE,
+            "fenced out of a: presented token 3, highest token 5",
+            Some(detail),
+        )
+        .unwrap()
+        .problem("00");
+        assert_eq!(
+            (problem.code, problem.status, problem.retryable),
+            (Code::FencedOut, 409, false)
+        );
+        assert_eq!(
+            (problem.number("presented_token"), problem.number("highest_token")),
+            (Some(3), Some(5))
+        );
         assert_eq!(problem.text("reason"), Some("stale"));
         assert!(refusal("40001", "could not serialize", None).is_none());
         let code = |state| refusal(state, "", None).unwrap().code();

@@ -3,9 +3,7 @@
 //! Owns: the file, which one process at a time may have open. That is more than the marks need, and is what makes
 //! clearing safe: whoever clears knows every request that is still on its way ([`crate::Keeper`]).
 
-use super::{
-    Admission, BLOCKING_MAX, Begin, ClearedBy, End, Ended, MarkRow, Marks, OpenRequest, RequestId,
-};
+use super::{Admission, BLOCKING_MAX, Begin, ClearedBy, End, Ended, MarkRow, Marks, OpenRequest, RequestId};
 use crate::admission::{Decision, Standing, admit};
 use host_kit::{Clock, Host};
 use lock_api::{FencingToken, LockKey, StoreError, StoreFuture, UnixMillis};
@@ -258,7 +256,9 @@ fn open_request(row: &Row<'_>) -> rusqlite::Result<OpenRequest> {
 
 #[allow(clippy::disallowed_methods, reason = "this is a store of tokens")]
 fn token(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<FencingToken>> {
-    let Some(value) = row.get::<_, Option<i64>>(at)? else { return Ok(None) };
+    let Some(value) = row.get::<_, Option<i64>>(at)? else {
+        return Ok(None);
+    };
     let malformed = || rusqlite::Error::IntegralValueOutOfRange(at, value);
     let natural = u64::try_from(value).map_err(|_| malformed())?;
     FencingToken::from_store(natural).map(Some).map_err(|_| malformed())

@@ -150,7 +150,10 @@ fn key(text: &str) -> Result<LockKey, ApiError> {
 async fn open(state: Data<State>, query: Query<OpenQuery>) -> Result<web::Json<OpenAnswer>, ApiError> {
     let limit = query.0.limit.unwrap_or(PAGE_LIMIT_DEFAULT);
     if !(1..=PAGE_LIMIT_MAX).contains(&limit) {
-        return Err(ApiError::invalid("limit", format!("must be between 1 and {PAGE_LIMIT_MAX}")));
+        return Err(ApiError::invalid(
+            "limit",
+            format!("must be between 1 and {PAGE_LIMIT_MAX}"),
+        ));
     }
     let key = query.0.key.as_deref().map(key).transpose()?;
     let rows = state.keeper.open_requests(key, limit).await?;
@@ -204,7 +207,10 @@ async fn clear(
     let key = key(&body.0.key)?;
     let reason = body.0.reason.trim();
     if !(8..=500).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-        return Err(ApiError::invalid("reason", "must be 8 to 500 characters without control characters"));
+        return Err(ApiError::invalid(
+            "reason",
+            "must be 8 to 500 characters without control characters",
+        ));
     }
     let cleared = state
         .keeper

@@ -188,13 +188,15 @@ fn bounded(
 ) -> impl Stream<Item = Result<Bytes, io::Error>> + 'static {
     let rest = rest.map(|piece| piece.map_err(|error| io::Error::other(error.to_string())));
     let mut left = bytes_max;
-    stream::iter(first.into_iter().map(Ok)).chain(rest).map(move |piece: Result<Bytes, io::Error>| {
-        let piece = piece?;
-        left = left
-            .checked_sub(u64::try_from(piece.len()).unwrap_or(u64::MAX))
-            .ok_or_else(|| io::Error::other("the body is longer than the proxy passes on"))?;
-        Ok(piece)
-    })
+    stream::iter(first.into_iter().map(Ok))
+        .chain(rest)
+        .map(move |piece: Result<Bytes, io::Error>| {
+            let piece = piece?;
+            left = left
+                .checked_sub(u64::try_from(piece.len()).unwrap_or(u64::MAX))
+                .ok_or_else(|| io::Error::other("the body is longer than the proxy passes on"))?;
+            Ok(piece)
+        })
 }
 
 /// A connection that was refused, not resolved or not made in time never carried the request. `Disconnected` was seen

@@ -5,10 +5,10 @@
 //! ```
 //! │ is durable. From the intent on it runs on a task of its own: a caller that goes away changes nothing.
 
+use super::State;
 use super::exchange::{Body, Caller, End, Head, PIECES_MAX, Piece, Plan, body_error, exchange};
 use super::headers::for_service;
 use super::metrics::Outcome;
-use super::State;
 use crate::keeper::{Pass, no_answer};
 use crate::request::{only_reads, token_of, trace_id};
 use actix_web::body::{BodyStream, SizedStream};
@@ -96,7 +96,11 @@ async fn prepare(
         return Err(ApiError::new(Code::BackendUnavailable, detail).retry_after(Duration::from_secs(1)));
     }
     // CONNECT and `*` name no path of the service.
-    let Some(path) = request.uri().path_and_query().filter(|path| path.as_str().starts_with('/')) else {
+    let Some(path) = request
+        .uri()
+        .path_and_query()
+        .filter(|path| path.as_str().starts_with('/'))
+    else {
         return Err(ApiError::new(Code::MethodNotAllowed, "the request names no path"));
     };
     let url = format!("{}{path}", options.upstream);
@@ -151,7 +155,10 @@ async fn body(
         ),
     };
     if length.is_none() && !request.headers().contains_key(TRANSFER_ENCODING) {
-        let empty = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE);
+        let empty = matches!(
+            *request.method(),
+            Method::GET | Method::HEAD | Method::OPTIONS | Method::DELETE
+        );
         return Ok(if empty { Body::None } else { Body::Whole(Bytes::new()) });
     }
     if length.is_some_and(|length| length > bytes_max) {
@@ -190,13 +197,7 @@ async fn body(
 }
 
 /// From the intent to the end. Answers why there was nothing to pass on, where nothing was.
-async fn carry(
-    state: Arc<State>,
-    plan: Plan,
-    fence: Fence,
-    what: String,
-    mut caller: Caller,
-) -> Result<(), ApiError> {
+async fn carry(state: Arc<State>, plan: Plan, fence: Fence, what: String, mut caller: Caller) -> Result<(), ApiError> {
     let pass = match fence {
         None => None,
         Some((key, token)) => match state.keeper.begin(&key, token, &what).await {
@@ -269,8 +270,11 @@ async fn fenced(state: &State, plan: Plan, mut pass: Pass, caller: &mut Caller) 
 /// The service's address stays in the log.
 fn unreachable(cause: &str) -> ApiError {
     tracing::warn!(event = "fence_upstream_unreachable", %cause);
-    ApiError::new(Code::BackendUnavailable, "the service could not be reached, or did not answer a read")
-        .retry_after(Duration::from_secs(1))
+    ApiError::new(
+        Code::BackendUnavailable,
+        "the service could not be reached, or did not answer a read",
+    )
+    .retry_after(Duration::from_secs(1))
 }
 
 /// The service's answer, as it is.
@@ -282,7 +286,9 @@ fn respond(head: Head, method: &Method) -> HttpResponse {
     let body = pieces(head.pieces);
     match head.length {
         // A HEAD's answer says how long the body would be, and has none.
-        Some(length) if *method == Method::HEAD => response.body(SizedStream::new(length, stream::empty::<Result<Bytes, io::Error>>())),
+        Some(length) if *method == Method::HEAD => {
+            response.body(SizedStream::new(length, stream::empty::<Result<Bytes, io::Error>>()))
+        }
         Some(length) => response.body(SizedStream::new(length, body)),
         None => response.body(BodyStream::new(body)),
     }

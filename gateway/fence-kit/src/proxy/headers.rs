@@ -49,25 +49,28 @@ pub(crate) fn for_service(
         let dashed = name.as_str().replace('_', "-");
         fenced.iter().any(|(own, _)| own.as_str() == dashed)
     };
-    let own = [
-        "host",
-        "expect",
-        "x-forwarded-for",
-        "x-forwarded-host",
-        "via",
-    ];
+    let own = ["host", "expect", "x-forwarded-for", "x-forwarded-host", "via"];
     let mut kept: Vec<_> = end_to_end(headers)
         .filter(|(name, _)| !own.contains(&name.as_str()) && !alike(name))
         .collect();
     kept.extend(fenced.iter().cloned());
     let joined = |name: &str, more: Option<String>| {
-        let values = headers.get_all(name).filter_map(|value| value.to_str().ok()).map(str::to_owned);
+        let values = headers
+            .get_all(name)
+            .filter_map(|value| value.to_str().ok())
+            .map(str::to_owned);
         let text = values.chain(more).collect::<Vec<_>>().join(", ");
         (!text.is_empty()).then_some(text)
     };
-    let asked_host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
+    let asked_host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok())
+        .map(str::to_owned);
     for (name, value) in [
-        ("x-forwarded-for", joined("x-forwarded-for", peer.map(|peer| peer.to_string()))),
+        (
+            "x-forwarded-for",
+            joined("x-forwarded-for", peer.map(|peer| peer.to_string())),
+        ),
         ("x-forwarded-host", joined("x-forwarded-host", None).or(asked_host)),
         ("via", joined("via", Some("1.1 dlock-fence".to_owned()))),
     ] {
@@ -132,7 +135,10 @@ mod tests {
             ("expect", "100-continue"),
             ("accept", "*/*"),
         ]);
-        let fenced = vec![(HeaderName::from_static("x-fencing-token"), HeaderValue::from_static("7"))];
+        let fenced = vec![(
+            HeaderName::from_static("x-fencing-token"),
+            HeaderValue::from_static("7"),
+        )];
         let sent = for_service(&headers, fenced, Some("10.0.0.2".parse().unwrap()));
         assert_eq!(
             shown(&sent),

@@ -32,7 +32,10 @@ impl KeySource {
             Self::Header(name) => {
                 let mut values = request.headers().get_all(name);
                 let Some(value) = values.next() else {
-                    return Err(ApiError::invalid(name.as_str(), "is required: it names what the request acts on"));
+                    return Err(ApiError::invalid(
+                        name.as_str(),
+                        "is required: it names what the request acts on",
+                    ));
                 };
                 if values.next().is_some() {
                     return Err(ApiError::invalid(name.as_str(), "must be given once"));
@@ -74,7 +77,9 @@ fn prefix(path: &str, count: usize) -> Result<LockKey, ApiError> {
         }
     }
     if key.len() < count {
-        return Err(refused(&format!("must have {count} segments: they name what the request acts on")));
+        return Err(refused(&format!(
+            "must have {count} segments: they name what the request acts on"
+        )));
     }
     LockKey::new(key.join("/")).map_err(|error| refused(error.reason))
 }
@@ -82,9 +87,17 @@ fn prefix(path: &str, count: usize) -> Result<LockKey, ApiError> {
 /// A segment as the service will see it; none where that is not certain.
 fn decode(raw: &str) -> Option<String> {
     let bytes = raw.as_bytes();
-    let encoded = |at: usize| bytes.get(at + 1..at + 3).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    let encoded = |at: usize| {
+        bytes
+            .get(at + 1..at + 3)
+            .is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
+    };
     let whole = (0..bytes.len()).all(|at| bytes[at] != b'%' || encoded(at));
-    let decoded = percent_decode_str(raw).decode_utf8().ok().filter(|_| whole)?.into_owned();
+    let decoded = percent_decode_str(raw)
+        .decode_utf8()
+        .ok()
+        .filter(|_| whole)?
+        .into_owned();
     // What would change when it is decoded again may be decoded again.
     let again = percent_decode_str(&decoded).decode_utf8().ok()?;
     (again == decoded).then(|| decoded.clone())
@@ -96,7 +109,9 @@ mod tests {
     use actix_web::test::TestRequest;
 
     fn key(path: &str, count: usize) -> Result<String, String> {
-        prefix(path, count).map(|key| key.as_str().to_owned()).map_err(|error| error.to_string())
+        prefix(path, count)
+            .map(|key| key.as_str().to_owned())
+            .map_err(|error| error.to_string())
     }
 
     #[test]
@@ -111,9 +126,27 @@ mod tests {
     #[test]
     fn a_path_with_two_readings_is_refused() {
         for path in [
-            "/accounts", "/", "", "/accounts//A", "//accounts/A", "/accounts/./A", "/accounts/A/../B", "/accounts/A/%2e%2E/B",
-            "/accounts/A/..;/B", "/accounts/A/..;x=1/B", "/accounts/A/;/B", "/accounts/A%2FB", "/accounts/A%5cB", "/accounts/A\\B",
-            "/accounts/A;v=1", "/accounts/%2541", "/accounts/%zz", "/accounts/%4", "/accounts/%ff", "/accounts/%00", "/accounts/%0a",
+            "/accounts",
+            "/",
+            "",
+            "/accounts//A",
+            "//accounts/A",
+            "/accounts/./A",
+            "/accounts/A/../B",
+            "/accounts/A/%2e%2E/B",
+            "/accounts/A/..;/B",
+            "/accounts/A/..;x=1/B",
+            "/accounts/A/;/B",
+            "/accounts/A%2FB",
+            "/accounts/A%5cB",
+            "/accounts/A\\B",
+            "/accounts/A;v=1",
+            "/accounts/%2541",
+            "/accounts/%zz",
+            "/accounts/%4",
+            "/accounts/%ff",
+            "/accounts/%00",
+            "/accounts/%0a",
             "/accounts/A/%252e%252e/B",
         ] {
             assert!(key(path, 2).is_err(), "{path:?} has the key {:?}", key(path, 2));
@@ -124,10 +157,13 @@ mod tests {
     fn a_header_names_the_key_once() {
         let source = KeySource::Header(HeaderName::from_static("x-fence-key"));
         let of = |values: &[&str]| {
-            let request = values
-                .iter()
-                .fold(TestRequest::post(), |request, value| request.append_header(("X-Fence-Key", *value)));
-            source.of(&request.to_http_request()).map(|key| key.as_str().to_owned()).ok()
+            let request = values.iter().fold(TestRequest::post(), |request, value| {
+                request.append_header(("X-Fence-Key", *value))
+            });
+            source
+                .of(&request.to_http_request())
+                .map(|key| key.as_str().to_owned())
+                .ok()
         };
         assert_eq!(of(&["a/b"]), Some("a/b".to_owned()));
         assert_eq!(of(&["é"]), Some("é".to_owned()));

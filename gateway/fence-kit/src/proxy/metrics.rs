@@ -70,7 +70,9 @@ impl ProxyMetrics {
     pub(crate) fn register(registry: &Registry) -> Self {
         let gauge = |name: &str, help: &str| {
             let gauge = IntGauge::new(name, help).expect("a valid metric name");
-            registry.register(Box::new(gauge.clone())).expect("a metric is registered once");
+            registry
+                .register(Box::new(gauge.clone()))
+                .expect("a metric is registered once");
             gauge
         };
         Self {
@@ -80,7 +82,10 @@ impl ProxyMetrics {
                 "Requests to the fencing proxy by what became of them.",
                 "outcome",
             ),
-            in_flight: gauge("fence_requests_in_flight", "Fenced requests on their way to the service."),
+            in_flight: gauge(
+                "fence_requests_in_flight",
+                "Fenced requests on their way to the service.",
+            ),
             in_doubt: gauge(
                 "fence_requests_in_doubt",
                 "Fenced requests that were passed on and have no answer: their keys are closed to newer tokens.",

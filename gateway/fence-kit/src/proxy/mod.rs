@@ -177,7 +177,11 @@ pub async fn serve(
     let listen = &state.options.listen;
     let server = {
         let state = state.clone();
-        HttpServer::new(move || App::new().app_data(state.clone()).default_service(web::to(handler::handle)))
+        HttpServer::new(move || {
+            App::new()
+                .app_data(state.clone())
+                .default_service(web::to(handler::handle))
+        })
     }
     .workers(count("http.workers"))
     .max_connections(count("http.connections-max"))
@@ -197,7 +201,10 @@ pub async fn serve(
     let handle = server.handle();
     tracing::info!(event = "proxying", addr = %address, component = COMPONENT);
 
-    let (delay, drain_within) = (settings.duration("http.drain-delay"), settings.duration("http.drain-timeout"));
+    let (delay, drain_within) = (
+        settings.duration("http.drain-delay"),
+        settings.duration("http.drain-timeout"),
+    );
     let gateway = Gateway::new(COMPONENT, &host, settings, registry, kit)
         .openapi(openapi())
         .ready_check("store", {
@@ -227,10 +234,7 @@ pub async fn serve(
             &admin,
             move |config| admin::configure(config, admin_state.clone()),
             |admin| {
-                listening(Addresses {
-                    listen: address,
-                    admin,
-                });
+                listening(Addresses { listen: address, admin });
             },
         )
         .await?;
@@ -260,7 +264,11 @@ fn upstream(text: &str) -> Result<String, String> {
     let wrong = |reason: &str| Err(format!("--upstream {reason}"));
     match text.parse::<actix_web::http::Uri>() {
         Ok(uri) if uri.scheme_str() == Some("http") && uri.host().is_some_and(|host| !host.is_empty()) => {
-            if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            if uri.query().is_some()
+                || uri
+                    .authority()
+                    .is_some_and(|authority| authority.as_str().contains('@'))
+            {
                 return wrong("must have no query and no user");
             }
             Ok(text.to_owned())
