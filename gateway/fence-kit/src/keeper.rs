@@ -151,7 +151,11 @@ impl From<Refused> for ApiError {
                     None => error,
                 }
             }
-            Refused::Store(error) => Self::from(error),
+            Refused::Store(error) => {
+                tracing::warn!(event = "store_failed", %error);
+                let detail = "the marks could not be read and written; nothing was passed on";
+                Self::new(Code::BackendUnavailable, detail).retry_after(Duration::from_secs(1))
+            }
         }
     }
 }

@@ -66,6 +66,7 @@ async fn serve(request: &HttpRequest, payload: web::Payload, state: &Arc<State>)
         receiver: Some(receiver),
     };
     let what = format!("{} {}", request.method(), request.uri().path());
+    let token = fence.as_ref().map(|(_, token)| *token);
     let work = carry(Arc::clone(state), plan, fence, what, caller);
     actix_rt::spawn(async move {
         if let Err(error) = work.await {
@@ -76,9 +77,11 @@ async fn serve(request: &HttpRequest, payload: web::Payload, state: &Arc<State>)
     });
     match head.await {
         Ok(head) => Ok(head),
-        Err(_) => Err(refusal
-            .await
-            .unwrap_or_else(|_| ApiError::new(Code::Internal, "the exchange ended without a word"))),
+        Err(_) => Err(refusal.await.unwrap_or_else(|_| {
+            // A defect; how far it came is not known.
+            let cause = "the exchange ended without a word";
+            token.map_or_else(|| ApiError::new(Code::Internal, cause), |token| no_answer(token, cause))
+        })),
     }
 }
 

@@ -254,7 +254,7 @@ async fn drain(state: &State, clock: &host_kit::Clock, delay: Duration, within: 
         clock.sleep(Duration::from_millis(10)).await;
     }
     if state.on_their_way() > 0 {
-        tracing::warn!(event = "drain_cut_short", open = state.keeper.in_flight());
+        tracing::warn!(event = "drain_cut_short", reason = "requests are still on their way");
     }
 }
 
