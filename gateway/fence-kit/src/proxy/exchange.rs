@@ -215,6 +215,9 @@ fn not_answered(error: &SendRequestError) -> End {
         SendRequestError::Connect(ConnectError::Io(io)) if io.kind() == io::ErrorKind::ConnectionRefused => {
             End::NeverSent(text)
         }
+        SendRequestError::Connect(ConnectError::Disconnected) => {
+            End::NoAnswer("the service closed the connection without an answer".to_owned())
+        }
         _ => End::NoAnswer(text),
     }
 }
