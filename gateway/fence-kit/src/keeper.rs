@@ -99,7 +99,7 @@ pub enum Refused {
         /// What it presented.
         presented: FencingToken,
         /// The oldest of those that are in its way.
-        oldest: Option<OpenRequest>,
+        oldest: Option<Box<OpenRequest>>,
         /// How many are in its way, of those that were looked at.
         open: usize,
         /// Whether one of them is on its way in this process, so that its answer may still come.
@@ -289,7 +289,7 @@ impl Keeper {
                             key: key.clone(),
                             presented: token,
                             open: blocking.len(),
-                            oldest: blocking.into_iter().next(),
+                            oldest: blocking.into_iter().next().map(Box::new),
                             in_flight,
                         });
                     }

@@ -21,6 +21,10 @@ struct Db {
 
 impl Db {
     async fn new() -> Self {
+        Self::with(INSTALL).await
+    }
+
+    async fn with(install: &str) -> Self {
         let db = Self {
             url: postgres_or_skip().await,
             schema: fresh_schema(),
@@ -31,7 +35,7 @@ impl Db {
             .await
             .unwrap();
         // As a tool that runs migrations does: one string, one transaction.
-        client.batch_execute(INSTALL).await.unwrap();
+        client.batch_execute(install).await.unwrap();
         let path: String = client.query_one("SHOW search_path", &[]).await.unwrap().get(0);
         assert_eq!(path, db.schema, "the migration leaves the session as it was");
         client
@@ -422,6 +426,32 @@ async fn races_under_read_committed_are_decided_by_the_marks_lock() {
         .expect_err("an old snapshot");
     assert_eq!(late.code().map(|code| code.code().to_owned()).as_deref(), Some("40001"));
     second.batch_execute("ROLLBACK").await.unwrap();
+}
+
+/// What the races show is the order of two statements: a fence that reads the mark before it has its lock lets the late
+/// holder through.
+#[tokio::test]
+async fn a_fence_that_reads_before_it_locks_would_let_a_stale_token_through() {
+    let read = "    SELECT * INTO STRICT mark FROM dlock_fence_mark AS m WHERE m.key = fence_key;\n";
+    let lock = "    INSERT INTO dlock_fence_mark AS m (key, token, raised_in)";
+    assert_eq!((INSTALL.matches(read).count(), INSTALL.matches(lock).count()), (1, 1));
+    let careless = INSTALL
+        .replace(read, "")
+        .replace(lock, &format!("{}{lock}", read.replace("STRICT ", "")));
+    for (install, passes) in [(INSTALL, false), (careless.as_str(), true)] {
+        let db = Db::with(install).await;
+        let (first, second, watcher) = (db.client().await, db.client().await, db.client().await);
+        let second_pid = pid(&second).await;
+        run(&first, &with_token(1, ADD_A)).await.unwrap();
+        first
+            .batch_execute("BEGIN; SELECT dlock_fence('account:A', 11)")
+            .await
+            .unwrap();
+        let late = tokio::spawn(async move { run(&second, "SELECT dlock_fence('account:A', 10)").await });
+        waits(&watcher, second_pid).await;
+        first.batch_execute("COMMIT").await.unwrap();
+        assert_eq!(late.await.unwrap().is_ok(), passes);
+    }
 }
 
 #[derive(Debug, Default)]
