@@ -16,6 +16,8 @@ mod demo;
 mod doctor;
 mod exec;
 mod exit;
+mod fence;
+mod fence_proxy;
 mod healthcheck;
 #[cfg(feature = "lab")]
 mod jepsen_worker;
@@ -68,6 +70,8 @@ enum Command {
     RailProxy(rail_proxy::Args),
     /// Run a worker: settles payouts under their account's lock.
     PayoutExecutor(payout_executor::Args),
+    /// Run a fencing reverse proxy before an HTTP service that knows nothing of tokens.
+    FenceProxy(fence_proxy::Args),
     /// Run the operator's console: pages for a browser.
     Console(console::Args),
     /// Run a rail that executes every call it accepts, with faults on demand (lab only).
@@ -101,6 +105,8 @@ enum Command {
     Session(session::Args),
     /// Run a command while holding a lock.
     Exec(exec::Args),
+    /// The fence for your own side effect: SQL for PostgreSQL; a fencing proxy's open requests.
+    Fence(fence::Args),
     /// Look at payouts, settle one by hand, fence off a revoked holder.
     Payout(payout::Args),
     /// What the actors did: dump, follow, put together and check their traces.
@@ -141,6 +147,7 @@ fn main() -> ExitCode {
         Command::PaymentResource(args) => payment_resource::run(&args),
         Command::RailProxy(args) => rail_proxy::run(&args),
         Command::PayoutExecutor(args) => payout_executor::run(&args),
+        Command::FenceProxy(args) => fence_proxy::run(&args),
         Command::Console(args) => console::run(&args),
         #[cfg(feature = "lab")]
         Command::RailStub(args) => rail_stub::run(args),
@@ -159,6 +166,7 @@ fn main() -> ExitCode {
         Command::Lock(args) => lock::run(args),
         Command::Session(args) => session::run(args),
         Command::Exec(args) => exec::run(args),
+        Command::Fence(args) => fence::run(args),
         Command::Payout(args) => payout::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Actors(args) => actors::run(args),

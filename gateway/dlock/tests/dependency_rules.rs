@@ -95,7 +95,14 @@ fn the_inventory_is_complete() {
             "http-client",
             "gateway-kit",
         ])
-        .chain(["operator-console", "rail-stub", "dlock", "harness", "test-servers"])
+        .chain([
+            "operator-console",
+            "fence-kit",
+            "rail-stub",
+            "dlock",
+            "harness",
+            "test-servers",
+        ])
         .map(str::to_owned)
         .collect();
     let found: BTreeSet<String> = edges.ours.keys().cloned().collect();
@@ -294,6 +301,28 @@ fn every_rule_holds() {
         above.is_empty(),
         format!("nothing but dlock depends on pay-schema {above:?}"),
         "the owner of paydb's schema is a third role: no fence point can change its own tables",
+    );
+    let above: Vec<_> = edges
+        .ours
+        .iter()
+        .filter(|(name, to)| *name != "dlock" && to.contains("fence-kit"))
+        .map(|(name, _)| name)
+        .collect();
+    let allowed = [
+        "lock-api",
+        "host-kit",
+        "sql-kit",
+        "actor-kit",
+        "http-contract",
+        "gateway-kit",
+    ];
+    rule(
+        above.is_empty() && edges.of("fence-kit").iter().all(|to| allowed.contains(&to.as_str())),
+        format!(
+            "nothing but dlock depends on fence-kit {above:?}, which knows no row {:?}",
+            edges.of("fence-kit")
+        ),
+        "it is for side effects of others; the product's own fences stand in its own stores, and trust no token service",
     );
     let above: Vec<_> = edges
         .ours

@@ -36,6 +36,7 @@ pages! {
     SubmissionInFlight => "SUBMISSION_IN_FLIGHT",
     AlreadySubmitted => "ALREADY_SUBMITTED",
     NotClaimed => "NOT_CLAIMED",
+    InDoubt => "IN_DOUBT",
     PayloadTooLarge => "PAYLOAD_TOO_LARGE",
     UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
     InsufficientFunds => "INSUFFICIENT_FUNDS",

@@ -92,6 +92,8 @@ codes! {
     AlreadySubmitted = "ALREADY_SUBMITTED", 409, false, "The payout was submitted before";
     /// The payout is not claimed under this token.
     NotClaimed = "NOT_CLAIMED", 409, false, "The payout is not claimed under this token";
+    /// A request that was passed on has no answer: an older one, or this very one. See `reason`.
+    InDoubt = "IN_DOUBT", 409, false, "A request has no answer yet";
     /// The body exceeds 64 KiB.
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, false, "The body is too large";
     /// The body is not JSON by its content type.
