@@ -50,7 +50,7 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets $(FEATURES)
 
 .PHONY: test
-test: protoc verify images production unit doctest bean-check check-prometheus readme ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands
+test: protoc verify images production unit doctest bean-check check-prometheus readme deploy-check ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands, the manifests
 
 .PHONY: protoc
 protoc: ## Make sure of protoc, which the store on etcd is built with
@@ -100,8 +100,10 @@ doctest: ## Examples in the documentation, among them those that must not compil
 	$(CARGO) test --workspace $(FEATURES) --doc --quiet
 
 .PHONY: readme
-readme: ## Run the README's commands as written
+readme: ## Run the commands of the README and of the runbooks as written
 	scripts/check-readme README.md
+	export CARGO_TARGET_DIR="$$(realpath "$${CARGO_TARGET_DIR:-target}")"
+	for page in $$(grep -l '<!-- run' docs/08-operations/*.md); do scripts/check-readme "$$page"; done
 
 .PHONY: bench
 bench: ## Throughput and latency of the lock server on the embedded store (release build)
@@ -120,6 +122,25 @@ compose-down: ## Remove those containers; what the databases hold is kept (compo
 .PHONY: compose-test
 compose-test: ## Containers of its own: payouts while servers are killed and a worker is paused (3 minutes)
 	scripts/compose-test
+
+.PHONY: deploy-check
+deploy-check: lint-deploy check-k8s check-terraform check-release ## What of deploy/ can be judged without a cloud; ends with what cannot
+	scripts/rehearsal --self-test
+
+.PHONY: check-k8s
+check-k8s: ## The manifests: rendered, held against schemas and our policies, configurations tried by the binary; each rule proved by a planted mistake
+	$(CARGO) build --quiet --package dlock $(FEATURES)
+	scripts/check-k8s --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
+.PHONY: check-release
+check-release: ## What of a release can be judged in seconds, and the proof that each check can fail
+	scripts/check-release
+	scripts/check-release --test
+
+.PHONY: rehearsal
+rehearsal: protoc images ## The production topology as containers: rolling restarts, a lost node, a cut-off zone, under load (8 minutes)
+	$(CARGO) build --package dlock $(FEATURES)
+	scripts/rehearsal --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: check-terraform
 check-terraform: ## deploy/terraform without a cloud: references, the provider's schema, our policies, each proved by a planted mistake
