@@ -35,7 +35,8 @@ def check(options):
     else:
         found, count = selftest.run(worlds)
         wrong += [f"self-test: {sentence}" for sentence in found]
-        print(f"  self-test: {count} ways to break them, each reported by its rule, and by none that is about something else; unknown fields refused" if not found else
+        print(f"  self-test: {count} ways to break them, each reported by its rule, and by none that is about something else; "
+              "unknown fields refused" if not found else
               f"  self-test: {len(found)} of {count} went wrong", flush=True)
     if options.dlock:
         program = binary.Binary(options.dlock)
