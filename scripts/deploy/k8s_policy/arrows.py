@@ -1,5 +1,6 @@
 """Who may reach whom: as the document says, as the policies allow, and as the configurations need."""
 
+import functools
 import re
 from urllib.parse import urlsplit
 
@@ -134,6 +135,7 @@ def addresses(world):
             yield policy["metadata"]["name"], outside, blocks, said
 
 
+@functools.cache
 def compose_networks():
     """Service of docker-compose.yml → the networks it is on."""
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]

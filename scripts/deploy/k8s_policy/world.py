@@ -1,6 +1,7 @@
 """An overlay as rendered: its objects, who is what, and the questions that several rules ask."""
 
 import copy
+import functools
 import os
 import pathlib
 import re
@@ -84,6 +85,7 @@ def flat(table, before=""):
     return found
 
 
+@functools.cache
 def setting_defaults():
     """The table of docs/configuration.md: name → (default, meaning). A test of the product compares it with the code."""
     text = (ROOT / "docs" / "configuration.md").read_text()
