@@ -18,7 +18,7 @@ pub struct Args {
     #[arg(long, value_name = "URL")]
     lock_store: Option<String>,
     /// paydb: `sqlite:DIRECTORY`, with the files of the payment resource and of the rail proxy, or `postgres://OWNER@…`. The
-    /// owner's password: `PGPASSWORD`, else the URL's.
+    /// owner's password: `--password-file`, else `PGPASSWORD`, else the URL's.
     #[arg(long, visible_alias = "store", value_name = "URL")]
     payment_store: Option<String>,
     /// paydb's schema; made where it is missing.
@@ -45,6 +45,9 @@ pub struct Args {
         help_heading = "paydb on PostgreSQL"
     )]
     rail_role: String,
+    /// A file with the owner's password.
+    #[arg(long, value_name = "FILE", help_heading = "paydb on PostgreSQL")]
+    password_file: Option<String>,
     /// Make the two roles where they are missing, with LOGIN and no password. The owner needs CREATEROLE for that.
     #[arg(long, help_heading = "paydb on PostgreSQL")]
     create_roles: bool,
@@ -58,7 +61,7 @@ impl Args {
         let url = self.payment_store.as_deref()?;
         (url.starts_with("postgres://") || url.starts_with("postgresql://")).then(|| PaySchema {
             access: Access {
-                password: PasswordSource::file_or_environment(None),
+                password: PasswordSource::file_or_environment(self.password_file.as_deref()),
                 ..Access::at(url)
             },
             schema: self.schema.clone(),
@@ -78,11 +81,20 @@ pub fn run(args: Args) -> crate::Outcome {
     if args.create_roles && pay_schema.is_none() {
         return Err(Failure::usage("--create-roles: only paydb on PostgreSQL has roles"));
     }
+    if args.password_file.is_some() && pay_schema.is_none() {
+        return Err(Failure::usage(
+            "--password-file: it is the password of paydb's owner on PostgreSQL; the lock store's is lock.store.password-file",
+        ));
+    }
     let settings = args.config.load(&[
         ("lock.store.url", args.lock_store.clone()),
         ("payment.store.url", args.payment_store.clone()),
         ("rail.store.url", args.payment_store.clone()),
     ])?;
+    if args.config.print_config {
+        print!("{}", settings.to_toml());
+        return Ok(OK);
+    }
     gateway_kit::init_logging_to_stderr("dlock-migrate");
     let host = crate::config::host(&settings)?;
     let failed = |what: &str, error: String| Failure::new(UNAVAILABLE, format!("{what}: {error}"));

@@ -69,11 +69,18 @@ async fn paydb_on_postgresql_is_migrated_by_its_owner_and_served_by_another_role
                 &schema,
             ])
             .args(["--payment-role", &payment, "--rail-role", &rail])
+            .arg("--password-file")
+            .arg(&password_file)
             .args(more)
-            .env("PGPASSWORD", PASSWORD)
+            .env("PGPASSWORD", "the file comes first")
             .output()
             .unwrap()
     };
+
+    // It migrated all the same, once.
+    let printed = migrate(&["--print-config"]);
+    assert_eq!(code(&printed), 0, "{}", stderr(&printed));
+    assert!(stdout(&printed).contains("[payment]"), "{}", stdout(&printed));
 
     // Not set up yet: each says what to do.
     let early = dlock().args(served_as(&owner)).output().unwrap();
