@@ -175,9 +175,9 @@ proof: protoc images mutation-table ## Everything that proves the proof: guards 
 	$(CARGO) build --package dlock $(FEATURES)
 	dlock="$${CARGO_TARGET_DIR:-target}/debug/dlock"
 	for on in sqlite pg etcd; do
-		"$$dlock" scenario crash-points --store "$$on"
 		"$$dlock" scenario jepsen --store "$$on"
 	done
+	scripts/crash-table --dlock "$$dlock"
 	scripts/fault-table --dlock "$$dlock"
 	scripts/proof
 
