@@ -125,7 +125,8 @@ compose-test: ## Containers of its own: payouts while servers are killed and a w
 
 .PHONY: deploy-check
 deploy-check: lint-deploy check-k8s check-terraform check-release ## What of deploy/ can be judged without a cloud; ends with what cannot
-	scripts/rehearsal --self-test
+	# PyYAML is in the environment of check-k8s.
+	"$${CARGO_TARGET_DIR:-target}/check-k8s/bin/python" scripts/rehearsal --self-test
 
 .PHONY: check-k8s
 check-k8s: ## The manifests: rendered, held against schemas and our policies, configurations tried by the binary; each rule proved by a planted mistake

@@ -1,5 +1,9 @@
 //! SIGHUP reads the configuration again.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests have threads of their own"
+)]
 
 mod common;
 
