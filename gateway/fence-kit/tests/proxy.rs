@@ -141,7 +141,7 @@ async fn what_travels_on_is_what_was_asked_and_answered_and_nothing_of_one_conne
         ("x-forwarded-for", "10.0.0.1"),
     ];
     let mut request = wire("PUT", "/accounts/A", &headers, Some(&large));
-    let text = String::from_utf8(request.drain(..).collect()).unwrap();
+    let text = String::from_utf8(std::mem::take(&mut request)).unwrap();
     let request = text.replacen("connection: close", "connection: close, x-hop, x-fencing-token", 1);
     let answer = send(&proxy.listen, request.as_bytes()).await.unwrap();
     assert_eq!((answer.status, answer.text().as_str()), (200, "done 1048576"));
