@@ -2,7 +2,7 @@
 //!
 //! Owns: the interface, what it says is atomic, and what a failed call may have done. Does not own: the decision
 //! ([`crate::admit`]).
-//! On failure: [`StoreError`]. An answer that did not arrive is `Unknown`: the intent may stand; nothing is sent, and the
+//! On failure: [`lock_api::StoreError`]. An answer that did not arrive is `Unknown`: the intent may stand; nothing is sent, and the
 //! intent is taken back with the next call ([`Begin::ended`]).
 
 mod sqlite;
