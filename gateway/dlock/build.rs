@@ -1,4 +1,5 @@
-//! Which commit this binary is built from, as the environment variable `DLOCK_COMMIT` of the compiler.
+//! Which commit this binary is built from, as the environment variable `BUILT_FROM_COMMIT` of the compiler. Cargo gives that variable to
+//! what it runs too, so its name must not begin as a setting does.
 //!
 //! `DLOCK_COMMIT` where the build was told (an image is built without `.git`), else what git says of this workspace, with
 //! `-dirty` where a source differs from that commit, else `unknown`. A repository that merely surrounds an unpacked archive
@@ -25,7 +26,7 @@ fn main() {
     let told = std::env::var("DLOCK_COMMIT").ok().filter(|told| !told.is_empty());
     let commit = told.or_else(|| of_git(&workspace?.canonicalize().ok()?));
     println!(
-        "cargo::rustc-env=DLOCK_COMMIT={}",
+        "cargo::rustc-env=BUILT_FROM_COMMIT={}",
         commit.as_deref().unwrap_or("unknown")
     );
 }

@@ -95,7 +95,7 @@ impl Bench {
         let said = said_by(&mut command).unwrap();
         let commits: Vec<&str> = said
             .lines()
-            .filter_map(|line| line.strip_prefix("cargo::rustc-env=DLOCK_COMMIT="))
+            .filter_map(|line| line.strip_prefix("cargo::rustc-env=BUILT_FROM_COMMIT="))
             .collect();
         assert_eq!(commits.len(), 1, "{said}");
         commits[0].to_owned()
