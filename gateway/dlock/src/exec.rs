@@ -228,7 +228,13 @@ async fn watch(
                 let status = status.map_err(|error| Failure::new(INTERNAL, format!("waiting for the command: {error}")))?;
                 return Ok(left_behind(group, held, grace, key, status).await);
             }
-            signal = signals.next() => send(group, signal),
+            signal = signals.next() => {
+                send(group, signal);
+                if ENDING.contains(&signal) {
+                    // A stopped process sees it only when it goes on.
+                    send(group, Signal::SIGCONT);
+                }
+            }
         }
     }
 }
@@ -354,6 +360,9 @@ const FORWARDED: &[Signal] = &[
     Signal::SIGWINCH,
     Signal::SIGALRM,
 ];
+
+/// Those that somebody sends so that the command ends.
+const ENDING: &[Signal] = &[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {

@@ -347,6 +347,26 @@ fn a_command_longer_than_the_ttl_keeps_its_lock() {
     assert_eq!(lab.state("k"), "FREE");
 }
 
+/// A command that had been stopped saw no signal, and its lock was renewed for ever.
+#[test]
+fn a_signal_that_ends_reaches_a_stopped_command() {
+    let lab = Lab::new();
+    let mut child = lab
+        .dlock()
+        .args(["exec", "k", "--", "sh", "-c", "kill -STOP $$; sleep 600"])
+        .spawn()
+        .unwrap();
+    until("the command is stopped", || {
+        let stat = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let children = format!("/proc/{0}/task/{0}/children", child.id());
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        children.split_whitespace().any(|pid| stat(pid).contains(") T "))
+    });
+    kill(pid(&child), Signal::SIGTERM).unwrap();
+    assert_eq!(wait(&mut child).code(), Some(128 + 15));
+    assert_eq!(lab.state("k"), "FREE");
+}
+
 #[test]
 fn a_terminal_is_lent_to_the_command() {
     let lab = Lab::new();

@@ -320,3 +320,24 @@ fn a_ledger_is_right_as_jsonl_and_as_csv_and_a_changed_byte_is_found() {
         stdout(&ran)
     );
 }
+
+/// An export that failed looked verified.
+#[test]
+fn nothing_is_not_silently_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("empty.jsonl");
+    std::fs::write(&file, "\n").unwrap();
+    let name = file.to_str().unwrap();
+    for args in [
+        &["--ledger", name][..],
+        &["--audit", name],
+        &["--audit", name, "--seals", name],
+    ] {
+        let said = verify(args);
+        assert!(
+            stdout(&said).contains("the file is empty"),
+            "{args:?}: {}",
+            stdout(&said)
+        );
+    }
+}

@@ -362,6 +362,26 @@ async fn an_answer_that_does_not_come_is_in_doubt_and_nothing_is_sent_twice() {
     assert_eq!((read.status, read.code()), (503, "BACKEND_UNAVAILABLE".to_owned()));
 }
 
+/// A chunked answer that was cut off was given to its caller with an end of the proxy's own, and the key went on.
+#[tokio::test]
+async fn a_chunked_answer_without_its_last_chunk_is_no_answer() {
+    let (_directory, service, proxy) = world(json!({ "timeout_ms": 10_000 })).await;
+    for how in ["unchunked", "half-chunk", "half-end", "no-chunk"] {
+        let cut = write(&proxy.listen, &format!("/accounts/{how}/x?do={how}"), 5).await;
+        assert!(!cut.raw.ends_with(b"0\r\n\r\n"), "{how}: {cut:?}");
+        assert_eq!(
+            write(&proxy.listen, &format!("/accounts/{how}/y"), 6).await.reason(),
+            "older_request_open",
+            "{how}"
+        );
+        assert_eq!(service.count(&format!("/accounts/{how}/y")), 0, "{how}");
+    }
+    for round in 0..20 {
+        let whole = write(&proxy.listen, &format!("/accounts/whole/{round}?do=chunked"), 5 + round).await;
+        assert!(whole.status == 200 && whole.raw.ends_with(b"0\r\n\r\n"), "{whole:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_certainly_never_left_uses_no_token_up() {
     let directory = tempfile::tempdir().unwrap();

@@ -50,10 +50,15 @@ pub fn run(args: &Args) -> crate::Outcome {
     if let Some(name) = &args.audit {
         let rows = read::text(name)?;
         let seals = args.seals.as_deref().map(read::text).transpose()?;
+        nothing_there(name, &rows, &mut report);
+        if let (Some(name), Some(seals)) = (&args.seals, &seals) {
+            nothing_there(name, seals, &mut report);
+        }
         audit::check(name, &rows, args.seals.as_deref().zip(seals.as_deref()), &mut report);
     }
     if let Some(name) = &args.ledger {
         let rows = read::text(name)?;
+        nothing_there(name, &rows, &mut report);
         let accounts = args.accounts.as_deref().map(read::text).transpose()?;
         ledger::check(
             name,
@@ -63,6 +68,18 @@ pub fn run(args: &Args) -> crate::Outcome {
         );
     }
     report.finish(args.output.output)
+}
+
+/// A new store exports nothing, and so does an export that failed: which of them it was is for the reader to know.
+fn nothing_there(name: &str, text: &str, report: &mut Report) {
+    if text.trim().is_empty() {
+        report.warning(
+            name,
+            "rows",
+            "the file is empty, so there is nothing in it to be wrong",
+            "if anything has happened yet, the export failed: make it again and look at its exit code",
+        );
+    }
 }
 
 /// A list in a line: the first ones, and how many more there are.

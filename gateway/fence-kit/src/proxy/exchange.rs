@@ -5,7 +5,8 @@
 //! On failure: [`End`] says whether the request certainly never left. Everything else is no answer.
 
 use super::headers::for_caller;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
+use super::tap;
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web;
 use awc::body::{BodyStream, SizedStream};
@@ -113,8 +114,14 @@ impl Caller {
 pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
     // A client of its own for one call: no connection is used twice, so that none can have gone stale, which would be one
     // more request without an answer.
+    let ended = tap::Ended::default();
     let client = awc::Client::builder()
-        .connector(awc::Connector::new().timeout(plan.connect_within).limit(1))
+        .connector(
+            awc::Connector::new()
+                .connector(tap::connector(&ended))
+                .timeout(plan.connect_within)
+                .limit(1),
+        )
         .disable_redirects()
         .disable_timeout()
         .no_default_headers()
@@ -154,6 +161,7 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
+    let chunked = response.headers().contains_key(TRANSFER_ENCODING);
     let mut listening = caller.tell(status, for_caller(response.headers()), length);
     let mut received = 0_u64;
     loop {
@@ -171,11 +179,15 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
         }
     }
     let bodiless = head_only || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
-    // A body that ends early is given as if it were whole: its length tells.
+    // A body that ends early is given as if it were whole: its length tells, or the connection that was closed before the last
+    // chunk. Where the end of the connection is all that ends a body, nothing tells.
     match length {
         Some(length) if !bodiless && length != received => {
             End::NoAnswer(format!("the answer broke off after {received} of {length} bytes"))
         }
+        None if !bodiless && chunked && ended.was_read() => End::NoAnswer(format!(
+            "the answer broke off after {received} bytes, without its last chunk"
+        )),
         _ => End::Answered,
     }
 }

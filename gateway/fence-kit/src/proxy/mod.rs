@@ -16,6 +16,7 @@ mod handler;
 mod headers;
 mod key;
 mod metrics;
+mod tap;
 
 pub use admin::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer, OpenRow, openapi};
 pub use key::KeySource;

@@ -1,7 +1,7 @@
 //! A service that knows nothing of dlock: it does whatever it is asked, in the order in which it gets to it, and goes on
 //! although its caller has gone. What a request's path says, it does:
 //! `/accounts/K/ID?hold=MS` waits before its effect, `?late=MS` after it; `?gate` waits for [`Service::open_gate`];
-//! `?do=close|redirect|interim|truncated|big|early` answers in that way.
+//! `?do=close|redirect|interim|truncated|big|early` and those of [`answer`] answers in that way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -163,6 +163,11 @@ impl Service {
             "close" => Vec::new(),
             "redirect" => b"HTTP/1.1 307 Temporary Redirect\r\nlocation: /accounts/elsewhere\r\ncontent-length: 0\r\n\r\n".to_vec(),
             "interim" => b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n".to_vec(),
+            "unchunked" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n".to_vec(),
+            "half-chunk" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nabc".to_vec(),
+            "half-end" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n".to_vec(),
+            "no-chunk" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec(),
+            "chunked" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec(),
             "truncated" => b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec(),
             "error" => b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\noops".to_vec(),
             "big" => {
