@@ -169,7 +169,12 @@ impl Paydb {
             .ok()?
             .lines()
             .filter_map(|line| line.split_once(' '))
-            .find(|(_, ports)| ports.contains(&format!(":{port}->")))
+            // Another container may have the same port on `[::]`.
+            .find(|(_, ports)| {
+                ["0.0.0.0", "127.0.0.1"]
+                    .iter()
+                    .any(|host| ports.contains(&format!("{host}:{port}->")))
+            })
             .map(|(id, _)| id.to_owned())
     }
 
