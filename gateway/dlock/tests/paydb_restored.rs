@@ -43,36 +43,22 @@ fn container(url: &str) -> Option<String> {
 }
 
 fn dump(container: &str, schema: &str) -> Vec<u8> {
-    let dump = || {
-        Command::new("docker")
-            .args([
-                "exec",
-                container,
-                "pg_dump",
-                "-U",
-                "postgres",
-                "-h",
-                "/var/run/postgresql",
-            ])
-            .args(["-n", schema, "postgres"])
-            .output()
-            .unwrap()
-    };
-    // `docker exec` was seen to fail once without a word, on a machine with much to do. A dump changes nothing.
-    let mut out = dump();
-    for _ in 0..3 {
-        if out.status.success() {
-            break;
-        }
-        eprintln!("pg_dump: {}: {}", out.status, String::from_utf8_lossy(&out.stderr));
-        out = dump();
-    }
-    assert!(
-        out.status.success(),
-        "{}: {}",
-        out.status,
-        String::from_utf8_lossy(&out.stderr)
-    );
+    let out = Command::new("docker")
+        .args([
+            "exec",
+            container,
+            "pg_dump",
+            "-U",
+            "postgres",
+            "-h",
+            "/var/run/postgresql",
+        ])
+        .args(["-n", schema, "postgres"])
+        .output()
+        .unwrap();
+    // That a program is not there is said on standard output.
+    let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).into_owned());
+    assert!(out.status.success(), "{}: {}", out.status, said.concat());
     out.stdout
 }
 

@@ -134,7 +134,9 @@ impl Paydb {
             .args(["-n", &self.schema, "postgres"])
             .output()
             .ok()?;
-        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        // That a program is not there is said on standard output.
+        let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).into_owned());
+        assert!(out.status.success(), "{}: {}", out.status, said.concat());
         Some(Dump {
             container,
             sql: out.stdout,
