@@ -15,64 +15,10 @@ use http_client::{Caller, ClientOptions, PaymentApi, RailStubApi, client};
 use http_contract::payment::{CreatePayoutBody, Creditor, OpenAccountBody, PayoutState};
 use pay_schema::PaySchema;
 use pg_kit::Access;
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 use tokio_postgres::{Client, NoTls};
 
 const PASSWORD: &str = "secret";
-
-/// The container that listens on the server's port, which has the programs of its version.
-fn container(url: &str) -> Option<String> {
-    let port = url.rsplit_once(':')?.1.split_once('/')?.0.to_owned();
-    let out = Command::new("docker")
-        .args(["ps", "--format", "{{.ID}} {{.Ports}}"])
-        .output()
-        .ok()?;
-    String::from_utf8(out.stdout)
-        .ok()?
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        // Another container may have the same port on `[::]`.
-        .find(|(_, ports)| {
-            ["0.0.0.0", "127.0.0.1"]
-                .iter()
-                .any(|host| ports.contains(&format!("{host}:{port}->")))
-        })
-        .map(|(id, _)| id.to_owned())
-}
-
-fn dump(container: &str, schema: &str) -> Vec<u8> {
-    let out = Command::new("docker")
-        .args([
-            "exec",
-            container,
-            "pg_dump",
-            "-U",
-            "postgres",
-            "-h",
-            "/var/run/postgresql",
-        ])
-        .args(["-n", schema, "postgres"])
-        .output()
-        .unwrap();
-    // That a program is not there is said on standard output.
-    let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).into_owned());
-    assert!(out.status.success(), "{}: {}", out.status, said.concat());
-    out.stdout
-}
-
-fn restore(container: &str, dump: &[u8]) {
-    let mut psql = Command::new("docker")
-        .args(["exec", "-i", container, "psql", "-q", "-v", "ON_ERROR_STOP=1"])
-        .args(["-U", "postgres", "-h", "/var/run/postgresql", "postgres"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
-    psql.stdin.take().unwrap().write_all(dump).unwrap();
-    assert!(psql.wait().unwrap().success());
-}
 
 struct Api {
     payments: PaymentApi,
@@ -126,7 +72,7 @@ async fn connect(url: &str) -> Client {
 #[actix_web::test]
 async fn case_d13_a_worker_settles_what_was_paid_before_the_restore_without_paying_again() {
     let url = test_servers::postgres_or_skip().await;
-    let Some(container) = container(&url) else {
+    let Some(programs) = test_servers::Programs::of(&url) else {
         eprintln!("*** SKIPPED: no pg_dump of the server's version at hand ***");
         return;
     };
@@ -208,7 +154,7 @@ async fn case_d13_a_worker_settles_what_was_paid_before_the_restore_without_payi
     api.payments.open_account(&account, &api.trace).await.unwrap();
 
     api.create("paid").await;
-    let backup = dump(&container, &schema);
+    let backup = programs.dump(&schema);
     // Its client is not told of the restore, and asks for it again.
     api.create("lost").await;
     let first = worker();
@@ -222,7 +168,7 @@ async fn case_d13_a_worker_settles_what_was_paid_before_the_restore_without_payi
         .batch_execute(&format!("DROP SCHEMA {schema} CASCADE"))
         .await
         .unwrap();
-    restore(&container, &backup);
+    programs.restore(&backup);
     assert_eq!(api.state("paid").await, PayoutState::Pending);
     api.create("lost").await;
     api.create("new").await;

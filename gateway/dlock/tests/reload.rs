@@ -7,13 +7,10 @@
 
 mod common;
 
-use common::{dlock, until, wait};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use common::whole::Component;
+use common::{dlock, until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
-use std::process::Stdio;
-use std::sync::{Arc, Mutex};
 
 #[test]
 fn a_hangup_changes_the_filter_names_the_rest_and_a_bad_file_changes_nothing() {
@@ -21,65 +18,63 @@ fn a_hangup_changes_the_filter_names_the_rest_and_a_bad_file_changes_nothing() {
     let file = dir.path().join("lock-server.toml");
     let write = |text: &str| std::fs::write(&file, text).unwrap();
     write("");
-    let mut child = dlock()
-        .args(["lock-server", "--listen", "127.0.0.1:0", "--store"])
-        .arg(format!("sqlite:{}", dir.path().join("lock.db").display()))
-        .arg("--config")
-        .arg(&file)
-        .env_remove("DLOCK_LOG")
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let said = Arc::new(Mutex::new(Vec::<Value>::new()));
-    let (lines, to) = (BufReader::new(child.stdout.take().unwrap()), said.clone());
-    std::thread::spawn(move || {
-        for line in lines.lines().map_while(Result::ok) {
-            to.lock().unwrap().push(serde_json::from_str(&line).unwrap());
-        }
-    });
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap());
-    let events = |name: &str| -> Vec<Value> {
-        let said = said.lock().unwrap();
-        said.iter().filter(|line| line["event"] == name).cloned().collect()
+    let store = format!("sqlite:{}", dir.path().join("lock.db").display());
+    let config = file.to_str().unwrap();
+    let mut server = Component::start(
+        &[
+            "lock-server",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            &store,
+            "--config",
+            config,
+        ],
+        &[],
+    );
+    let events = |server: &Component, name: &str| -> Vec<Value> {
+        let lines = server.lines().into_iter();
+        lines.filter(|line| line["event"] == name).collect()
     };
-    let hangup = |name: &str| -> Value {
-        let before = events(name).len();
-        kill(pid, Signal::SIGHUP).unwrap();
-        until(name, || events(name).len() > before);
-        events(name).pop().unwrap()
+    let hangup = |server: &Component, name: &str| -> Value {
+        let before = events(server, name).len();
+        server.signal(Signal::SIGHUP);
+        until(name, || events(server, name).len() > before);
+        events(server, name).pop().unwrap()
     };
-    until("it listens", || !events("listening").is_empty());
-    let addr = events("listening")[0]["addr"].as_str().unwrap().to_owned();
     // Probes are logged at debug.
-    let probed = || {
-        let before = events("request_answered").len();
-        let probe = dlock()
-            .args(["healthcheck", &format!("http://{addr}")])
-            .status()
-            .unwrap();
+    let probed = |server: &Component| {
+        let before = events(server, "request_answered").len();
+        let probe = dlock().args(["healthcheck", &server.url()]).status().unwrap();
         assert!(probe.success());
         before
     };
-    assert_eq!(probed(), 0);
-    assert!(events("request_answered").is_empty());
+    assert_eq!(probed(&server), 0);
+    assert!(events(&server, "request_answered").is_empty());
 
     write("[log]\nfilter = \"debug\"\n[lock]\n\"acquire.waiters-max\" = 7\n");
-    assert_eq!(hangup("restart_needed")["detail"], "lock.acquire.waiters-max");
-    assert_eq!(events("configuration_reloaded").pop().unwrap()["changed"], "log.filter");
-    let before = probed();
-    until("a probe is logged", || events("request_answered").len() > before);
+    assert_eq!(hangup(&server, "restart_needed")["detail"], "lock.acquire.waiters-max");
+    assert_eq!(
+        events(&server, "configuration_reloaded").pop().unwrap()["changed"],
+        "log.filter"
+    );
+    let before = probed(&server);
+    until("a probe is logged", || {
+        events(&server, "request_answered").len() > before
+    });
 
     for (text, named) in [
         ("[log]\nfilter = \"gateway_kit=loud\"\n", "log.filter"),
         ("[log]\nfiltre = \"info\"\n", "log.filtre"),
     ] {
         write(text);
-        let refused = hangup("reload_refused");
+        let refused = hangup(&server, "reload_refused");
         assert!(refused["error"].as_str().unwrap().contains(named), "{refused}");
     }
-    let before = probed();
-    until("a probe is still logged", || events("request_answered").len() > before);
+    let before = probed(&server);
+    until("a probe is still logged", || {
+        events(&server, "request_answered").len() > before
+    });
 
-    kill(pid, Signal::SIGTERM).unwrap();
-    assert_eq!(wait(&mut child).code(), Some(0));
+    assert_eq!(server.terminate(), Some(0));
 }

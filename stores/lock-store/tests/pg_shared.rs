@@ -394,10 +394,11 @@ async fn case_l31_no_token_of_the_lost_history_is_granted_again() {
     let (store, admin) = (place.open().await, place.client().await);
     open(&store, "s1", LONG).await;
     granted(&store, "a", "s1", "r", LONG).await;
-    let Some(dump) = dump(&place) else {
+    let Some(programs) = test_servers::Programs::of(&place.url) else {
         eprintln!("*** SKIPPED: no pg_dump of the server's version at hand ***");
         return;
     };
+    let dump = programs.dump(&place.schema);
     let mut highest = 0;
     for batch in 0..10 {
         let asks = (0..100)
@@ -416,7 +417,7 @@ async fn case_l31_no_token_of_the_lost_history_is_granted_again() {
         .unwrap();
     let gone = store.acquire(vec![ask("x", "s1", "r", LONG)], WITHIN).await;
     assert!(matches!(gone, Err(StoreError::Corrupt { .. })), "{gone:?}");
-    restore(&dump);
+    programs.restore(&dump);
     let first = granted(&store, "lost/0/0", "s1", "new", LONG).await;
     assert!(first.get() > highest, "{first} after {highest}");
     let lineage = store.lineage(WITHIN).await.unwrap();
@@ -430,65 +431,6 @@ async fn case_l31_no_token_of_the_lost_history_is_granted_again() {
         .filter(|fact| fact.kind == EventKind::FloorAdvanced)
         .count();
     assert_eq!(raised, 1, "one restore is one jump");
-}
-
-/// The container that listens on the server's port, which has the programs of its version.
-fn container(place: &Place) -> Option<String> {
-    let port = place.url.rsplit_once(':')?.1.split_once('/')?.0.to_owned();
-    let out = std::process::Command::new("docker")
-        .args(["ps", "--format", "{{.ID}} {{.Ports}}"])
-        .output()
-        .ok()?;
-    let listed = String::from_utf8(out.stdout).ok()?;
-    listed
-        .lines()
-        .filter_map(|line| line.split_once(' '))
-        .find(|(_, ports)| {
-            ["0.0.0.0", "127.0.0.1"]
-                .iter()
-                .any(|host| ports.contains(&format!("{host}:{port}->")))
-        })
-        .map(|(id, _)| id.to_owned())
-}
-
-struct Dump {
-    container: String,
-    sql: Vec<u8>,
-}
-
-fn dump(place: &Place) -> Option<Dump> {
-    let container = container(place)?;
-    let out = std::process::Command::new("docker")
-        .args([
-            "exec",
-            &container,
-            "pg_dump",
-            "-U",
-            "postgres",
-            "-h",
-            "/var/run/postgresql",
-        ])
-        .args(["-n", &place.schema, "postgres"])
-        .output()
-        .ok()?;
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    Some(Dump {
-        container,
-        sql: out.stdout,
-    })
-}
-
-fn restore(dump: &Dump) {
-    use std::io::Write;
-    let mut psql = std::process::Command::new("docker")
-        .args(["exec", "-i", &dump.container, "psql", "-q", "-v", "ON_ERROR_STOP=1"])
-        .args(["-U", "postgres", "-h", "/var/run/postgresql", "postgres"])
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    psql.stdin.take().unwrap().write_all(&dump.sql).unwrap();
-    assert!(psql.wait().unwrap().success());
 }
 
 /// Nobody changes a fact, not even the owner of the table.

@@ -13,6 +13,7 @@
 mod etcd;
 mod own;
 mod pgbouncer;
+mod programs;
 
 pub use rcgen;
 pub use testcontainers;
@@ -20,6 +21,7 @@ pub use testcontainers;
 pub use etcd::{DATA_DIR, etcd, etcd_address, etcd_image, etcd_image_with, etcd_images, etcd_or_skip, healthy};
 pub use own::{OwnNetwork, OwnOptions, OwnPostgres, OwnVolume, docker, fresh_name};
 pub use pgbouncer::PgBouncer;
+pub use programs::Programs;
 
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;

@@ -4,8 +4,7 @@ use super::{BOUND, creditor};
 use host_kit::Host;
 use pay_schema::PaySchema;
 use pg_kit::Access;
-use std::io::Write;
-use std::process::{Command, Stdio};
+use test_servers::Programs;
 use tokio_postgres::{Client, NoTls};
 
 const PASSWORD: &str = "rail-test";
@@ -19,12 +18,6 @@ pub struct Paydb {
     payment_role: String,
     /// No trigger fires for it: what stands in the payment row's tables is another package's business.
     admin: Client,
-}
-
-/// What a schema held at one moment.
-pub struct Dump {
-    container: String,
-    sql: Vec<u8>,
 }
 
 impl Paydb {
@@ -119,65 +112,17 @@ impl Paydb {
     }
 
     /// None where the server's own programs are not at hand.
-    pub fn dump(&self) -> Option<Dump> {
-        let container = self.container()?;
-        let out = Command::new("docker")
-            .args([
-                "exec",
-                &container,
-                "pg_dump",
-                "-U",
-                "postgres",
-                "-h",
-                "/var/run/postgresql",
-            ])
-            .args(["-n", &self.schema, "postgres"])
-            .output()
-            .ok()?;
-        // That a program is not there is said on standard output.
-        let said = [&out.stderr, &out.stdout].map(|said| String::from_utf8_lossy(said).into_owned());
-        assert!(out.status.success(), "{}: {}", out.status, said.concat());
-        Some(Dump {
-            container,
-            sql: out.stdout,
-        })
+    pub fn programs(&self) -> Option<Programs> {
+        Programs::of(&self.url)
     }
 
     /// Puts the schema back to what it was.
-    pub async fn restore(&self, dump: &Dump) {
+    pub async fn restore(&self, programs: &Programs, dump: &[u8]) {
         self.admin
             .batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema))
             .await
             .unwrap();
-        let mut psql = Command::new("docker")
-            .args(["exec", "-i", &dump.container, "psql", "-q", "-v", "ON_ERROR_STOP=1"])
-            .args(["-U", "postgres", "-h", "/var/run/postgresql", "postgres"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        psql.stdin.take().unwrap().write_all(&dump.sql).unwrap();
-        assert!(psql.wait().unwrap().success());
-    }
-
-    /// The container that listens on the server's port, which has the programs of its version.
-    fn container(&self) -> Option<String> {
-        let port = self.url.rsplit_once(':')?.1.split_once('/')?.0.to_owned();
-        let out = Command::new("docker")
-            .args(["ps", "--format", "{{.ID}} {{.Ports}}"])
-            .output()
-            .ok()?;
-        String::from_utf8(out.stdout)
-            .ok()?
-            .lines()
-            .filter_map(|line| line.split_once(' '))
-            // Another container may have the same port on `[::]`.
-            .find(|(_, ports)| {
-                ["0.0.0.0", "127.0.0.1"]
-                    .iter()
-                    .any(|host| ports.contains(&format!("{host}:{port}->")))
-            })
-            .map(|(id, _)| id.to_owned())
+        programs.restore(dump);
     }
 
     /// Drops it, whoever still uses it.
