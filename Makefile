@@ -10,6 +10,9 @@ SHELL := /bin/bash
 CARGO ?= cargo
 # The store on etcd and the export of spans are in what is tested; `make demo` does without: the one needs protoc, both much to compile.
 FEATURES := --features dlock/etcd,dlock/otel
+# The binary as the tests have it. An example is built along with it because then the dependencies of tests count, whose features
+# would otherwise have most of the workspace compiled once more.
+AS_TESTED := --workspace --bin dlock --example sdk $(FEATURES)
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes || echo no)
 # Whichever generation is here; asked only where it is used.
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
@@ -31,6 +34,17 @@ bean-check: ## The report of a demo: beancount judges its ledgers, a validator i
 	scripts/bean-check "$$dir"
 	scripts/check-report "$$dir/report.html"
 
+.PHONY: check-exports
+check-exports: ## Ledger exports, judged by hledger, beancount and rules for camt.053
+	$(CARGO) build --quiet --package dlock
+	scripts/check-exports --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
+.PHONY: check-openapi
+check-openapi: ## The components' OpenAPI documents against what they answer: an example for every answer, valid and like the real one
+	$(CARGO) build --quiet --package dlock
+	scripts/check-openapi --self-test
+	scripts/check-openapi --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
+
 .PHONY: check-prometheus
 check-prometheus: ## Metrics, alerts and dashboard in a real Prometheus that scrapes the system; then a fence falls (a minute)
 	$(CARGO) build --quiet --package dlock
@@ -50,7 +64,7 @@ build: ## Compile everything, tests included
 	$(CARGO) build --workspace --all-targets $(FEATURES)
 
 .PHONY: test
-test: protoc verify images production unit doctest bean-check check-prometheus readme deploy-check ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands, the manifests
+test: protoc verify images production unit doctest bean-check check-exports check-openapi check-prometheus readme deploy-check ## Everything: format, lints, docs, tests on real servers, the demo, the README's commands, the manifests
 
 .PHONY: protoc
 protoc: ## Make sure of protoc, which the store on etcd is built with
@@ -81,17 +95,23 @@ docs: ## Does the documentation build without a warning?
 
 .PHONY: production
 production: ## The binary without the lab; a test then shows that it knows no switch for a fence
-	$(CARGO) build --package dlock --bin dlock --no-default-features --target-dir "$${CARGO_TARGET_DIR:-target}/production"
+	# Beside everything else, so that most of it is compiled once; then out of the way of the binary that the tests start.
+	$(CARGO) build --package dlock --bin dlock --no-default-features
+	mkdir -p "$${CARGO_TARGET_DIR:-target}/production/debug"
+	cp "$${CARGO_TARGET_DIR:-target}/debug/dlock" "$${CARGO_TARGET_DIR:-target}/production/debug/dlock"
 
 .PHONY: unit
-unit: ## All tests of all packages; PostgreSQL is started in a container, or named by DLOCK_TEST_PG_URL
+unit: production ## All tests of all packages; PostgreSQL is started in a container, or named by DLOCK_TEST_PG_URL
 ifeq ($(NEXTEST),yes)
 	trap 'scripts/test-servers stop' EXIT
-	$(CARGO) nextest run --workspace $(FEATURES) --no-fail-fast
+	export PRODUCTION_BINARY="$$(realpath "$${CARGO_TARGET_DIR:-target}")/production/debug/dlock"
+	# One more than there are processors: a test waits for servers, leases and processes more than it computes.
+	$(CARGO) nextest run --workspace $(FEATURES) --no-fail-fast --test-threads "$$(( $$(nproc) + 1 ))"
 	echo "*** not run here: every fault of the databases, every crash point; they are part of make chaos ***"
 else
 	@echo "cargo-nextest is not installed: running the same tests with cargo test, one test binary after the other"
 	trap 'scripts/test-servers stop' EXIT
+	export PRODUCTION_BINARY="$$(realpath "$${CARGO_TARGET_DIR:-target}")/production/debug/dlock"
 	$(CARGO) test --workspace $(FEATURES) --no-fail-fast --lib --bins --tests --examples
 endif
 
@@ -101,6 +121,7 @@ doctest: ## Examples in the documentation, among them those that must not compil
 
 .PHONY: readme
 readme: ## Run the commands of the README and of the runbooks as written
+	scripts/check-readme --self-test
 	scripts/check-readme README.md
 	export CARGO_TARGET_DIR="$$(realpath "$${CARGO_TARGET_DIR:-target}")"
 	for page in $$(grep -l '<!-- run' docs/08-operations/*.md); do scripts/check-readme "$$page"; done
@@ -130,7 +151,7 @@ deploy-check: lint-deploy check-k8s check-terraform check-release ## What of dep
 
 .PHONY: check-k8s
 check-k8s: ## The manifests: rendered, held against schemas and our policies, configurations tried by the binary; each rule proved by a planted mistake
-	$(CARGO) build --quiet --package dlock $(FEATURES)
+	$(CARGO) build --quiet $(AS_TESTED)
 	scripts/check-k8s --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: check-release
@@ -138,9 +159,19 @@ check-release: ## What of a release can be judged in seconds, and the proof that
 	scripts/check-release
 	scripts/check-release --test
 
+.PHONY: cargo-deny
+cargo-deny: ## cargo-deny over the dependencies, installed below the target folder the first time; known defects where there is a network
+	scripts/release/deny
+
+.PHONY: release-twice
+release-twice: protoc ## The released binary and its image, each built twice in different places: the same bytes? (25 minutes)
+	out="$${CARGO_TARGET_DIR:-target}/release-twice"
+	scripts/release/build --compare --out "$$out"
+	scripts/release/image --compare --binary "$$out/dlock" --out "$$out"
+
 .PHONY: rehearsal
 rehearsal: protoc images ## The production topology as containers: rolling restarts, a lost node, a cut-off zone, under load (8 minutes)
-	$(CARGO) build --package dlock $(FEATURES)
+	$(CARGO) build $(AS_TESTED)
 	scripts/rehearsal --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: check-terraform
@@ -160,7 +191,7 @@ bench-backends: protoc images ## Throughput through dlock over that of PostgreSQ
 
 .PHONY: scenario-table
 scenario-table: protoc images ## Run every use case on every backend and write docs/scenarios.md
-	$(CARGO) build --package dlock $(FEATURES)
+	$(CARGO) build $(AS_TESTED)
 	scripts/scenario-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: proof-check
@@ -173,7 +204,7 @@ mutation-table: ## Plant every kind of violation into a history, and write docs/
 
 .PHONY: proof
 proof: protoc images mutation-table ## Everything that proves the proof: guards removed, every crash point, Jepsen, ten minutes of faults (2 hours)
-	$(CARGO) build --package dlock $(FEATURES)
+	$(CARGO) build $(AS_TESTED)
 	dlock="$${CARGO_TARGET_DIR:-target}/debug/dlock"
 	for on in sqlite pg etcd; do
 		"$$dlock" scenario jepsen --store "$$on"
@@ -184,18 +215,19 @@ proof: protoc images mutation-table ## Everything that proves the proof: guards 
 
 .PHONY: fault-table
 fault-table: protoc images ## Ten minutes of random faults on each backend, and docs/fault-table.md (40 minutes)
-	$(CARGO) build --package dlock $(FEATURES)
+	$(CARGO) build $(AS_TESTED)
 	scripts/fault-table --dlock "$${CARGO_TARGET_DIR:-target}/debug/dlock"
 
 .PHONY: chaos
 chaos: protoc images ## Every database fault and crash point, then random faults on each backend and on containers, a fresh seed each (a quarter of an hour)
-	$(CARGO) build --package dlock $(FEATURES)
+	$(CARGO) build $(AS_TESTED)
 	dlock="$${CARGO_TARGET_DIR:-target}/debug/dlock"
 	$(CARGO) nextest run --package dlock $(FEATURES) --profile long
 	for on in sqlite pg etcd; do
 		"$$dlock" scenario random --for 2m --store "$$on"
 	done
 	"$$dlock" scenario random --every-kind --for 1m --store pg --stack containers
+	"$$dlock" scenario fence-kit --for 2m
 
 .PHONY: fix
 fix: ## Format and apply what clippy can

@@ -53,8 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The same with the ends tied together: acquired before, given back after.
     let sent = client
-        .with_lock(&key, |lock| async move {
-            let token = lock.check_still_held()?;
+        .with_lock(&key, |token, _lock| async move {
             mailbox.send("INV-4", token)?;
             Ok::<_, Box<dyn Error>>(1)
         })

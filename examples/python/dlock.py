@@ -83,13 +83,14 @@ class Session:
                 answer = call("POST", f"{self.url}/v1/sessions/{self.id}/heartbeat", {}, timeout=max(self._every, 0.2))
                 with self._mutex:
                     self.deadline = sent + answer["expires_in_ms"] / 1000 - self.margin
-                    known = {(held["key"], held["token"]) for held in answer["held"]}
+                    known = {(held["key"], held["token"]): held.get("yield_requested") for held in answer["held"]}
                     locks = list(self.held.values())
                 for lock in locks:
                     # One that was granted after the heartbeat was sent is not in its answer yet.
                     if (lock.key, lock.token) not in known and lock.granted < sent:
                         lock.lose("the server does not hold it for us any more")
                     else:
+                        lock.yield_requested = lock.yield_requested or known.get((lock.key, lock.token))
                         lock.renew()
             except Problem as problem:
                 if problem.code == "SESSION_NOT_FOUND":
@@ -98,9 +99,12 @@ class Session:
             except (OSError, ValueError, KeyError):
                 pass  # not answered: until the deadline it is tried again
 
-    def acquire(self, key, wait_ms=0):
-        """Takes the key, waiting in the server's queue; Problem HELD_BY_OTHER when somebody else has it all the while."""
+    def acquire(self, key, wait_ms=0, lock_delay_ms=0):
+        """Takes the key, waiting in the server's queue; Problem HELD_BY_OTHER when somebody else has it all the while, LOCK_DELAYED when it
+        is closed for a while. With a lock delay of its own, it is closed for that long should this lock be lost."""
         body = {"session_id": self.id, "wait_ms": wait_ms}
+        if lock_delay_ms:
+            body["lock_delay_ms"] = lock_delay_ms  # a server of an older version does not know the field
         sent = now()
         path = f"{self.url}/v1/locks/{urllib.parse.quote(key, safe='')}"
         grant = call("POST", f"{path}/acquire", body, timeout=wait_ms / 1000 + 5)
@@ -128,6 +132,8 @@ class Lock:
     def __init__(self, session, path, grant, deadline, granted):
         self.session, self.path, self.deadline, self.granted = session, path, deadline, granted
         self.key, self.token, self.ttl_ms = grant["key"], grant["token"], grant["ttl_ms"]
+        # {by, reason, at} once somebody asks us to give it up: come to a good end and release, or go on.
+        self.yield_requested = grant.get("yield_requested")
         self._lost = None
 
     def lose(self, why):

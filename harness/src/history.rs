@@ -54,6 +54,9 @@ pub struct Call {
     /// was invoked when what it answers was sent: an acquire, a renewal or a heartbeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_us: Option<u64>,
+    /// Of a `lease`: the lock delay that its client had asked for with the grant; nothing where it asked for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<u64>,
 }
 
 impl Call {
@@ -104,6 +107,9 @@ pub struct Line {
     /// Of a lease: until when it was promised.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_us: Option<u64>,
+    /// Of a lease: the lock delay that was asked for with its grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<u64>,
 }
 
 /// Why a history could not be read.
@@ -173,6 +179,7 @@ pub fn pair(lines: Vec<Line>) -> Vec<Call> {
                 code: None,
                 reason: None,
                 until_us: None,
+                delay_us: None,
             });
         } else if line.event == "lease" {
             calls.push(Call {
@@ -187,6 +194,7 @@ pub fn pair(lines: Vec<Line>) -> Vec<Call> {
                 code: None,
                 reason: None,
                 until_us: line.until_us,
+                delay_us: line.delay_us,
             });
         } else if let Some(index) = open.remove(&(line.client, line.call)) {
             let call = &mut calls[index];

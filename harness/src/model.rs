@@ -72,7 +72,7 @@ impl Collected {
 }
 
 /// An RFC 3339 instant in UTC as milliseconds since 1970.
-fn wall_ms(instant: &str) -> Option<i64> {
+pub(crate) fn wall_ms(instant: &str) -> Option<i64> {
     let (date, clock) = instant.strip_suffix('Z')?.split_once('T')?;
     let mut date = date.splitn(3, '-').map(str::parse::<i64>);
     let (year, month, day) = (date.next()?.ok()?, date.next()?.ok()?, date.next()?.ok()?);

@@ -128,7 +128,7 @@ mod tests {
         println!("{}", markdown(&rows));
         let missed: Vec<_> = rows.iter().filter(|row| !row.caught()).collect();
         assert!(missed.is_empty(), "{missed:#?}");
-        for invariant in Invariant::EVERY {
+        for invariant in Invariant::EVERY.into_iter().chain([Invariant::LockDelay]) {
             assert!(
                 rows.iter().any(|row| row.mutation.caught_by == invariant),
                 "{invariant}"

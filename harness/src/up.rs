@@ -10,7 +10,8 @@ use crate::scenario::CURRENCY;
 use crate::servers::Stores;
 use crate::stack::processes::{CONSOLE, Lab, Ports, ProcessStack};
 use crate::stack::{
-    LOCK_SERVER, Links, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec, WorkerSpec,
+    LOCK_SERVER, Links, NodeState, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, Role, RunError, Stack, StackSpec,
+    WorkerSpec,
 };
 use host_kit::Host;
 use http_contract::payment::{CreatePayoutBody, CreditBody, Creditor, OpenAccountBody};
@@ -81,6 +82,16 @@ pub async fn run(
         wired: None,
         settings: BTreeMap::new(),
     };
+    let named = [
+        (LOCK_SERVER, ports.lock_server),
+        (PAYMENT_RESOURCE, ports.payments),
+        (RAIL_PROXY, ports.rail_proxy),
+        (RAIL_STUB, ports.rail_stub),
+        workers[0],
+        workers[1],
+        (CONSOLE, console),
+    ];
+    are_free(&named)?;
     let mut stop = std::pin::pin!(stop);
     let started = async {
         let stack = lab.stack(&plan.dir, spec, Some(ports)).await?;
@@ -117,6 +128,25 @@ pub async fn run(
     stack.stop().await?;
     print("stopped");
     ended
+}
+
+/// Says which port is in use before anything is started: a child's log would tell of it among other things, or be the
+/// log of the one that has the port.
+fn are_free(ports: &[(&str, u16)]) -> Result<(), RunError> {
+    let taken: Vec<String> = ports
+        .iter()
+        .filter_map(|(name, port)| {
+            let error = std::net::TcpListener::bind(("127.0.0.1", *port)).err()?;
+            Some(format!("port {port} for {name}: {error}"))
+        })
+        .collect();
+    if taken.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Other(format!(
+        "{}; nothing was started; other ports are taken with --base-port",
+        taken.join("; ")
+    )))
 }
 
 fn announce(stack: &ProcessStack, plan: &UpPlan, workers: &[(&str, u16)], console: u16, print: &dyn Fn(&str)) {
@@ -194,13 +224,22 @@ async fn live(stack: &ProcessStack, apis: &Apis, status: &dyn Fn(&str)) -> Resul
             if let Some((node, state)) = stack.fallen() {
                 let log = stack.dir().join(format!("{node}.log"));
                 return Err(RunError::Other(format!(
-                    "{node} has ended ({state:?}); see {}",
+                    "{node} {}, and everything else was stopped; its log is {}",
+                    ended(state),
                     log.display()
                 )));
             }
             status(&format!("{asked} payouts asked for now; {}", states(apis).await));
         }
         host.clock.sleep(TRICKLE).await;
+    }
+}
+
+fn ended(state: NodeState) -> String {
+    match state {
+        NodeState::Exited(code) => format!("ended with exit code {code}"),
+        NodeState::Signalled(signal) => format!("was killed by signal {signal}"),
+        NodeState::Running | NodeState::Stopped => "does not run".to_owned(),
     }
 }
 

@@ -463,6 +463,15 @@ impl<B: Behaviour> Cx<'_, B> {
         &self.trace
     }
 
+    /// Does something in another trace: work that waited in the actor's own state goes on in the trace it came in, not in
+    /// that of the message which happened to free it.
+    pub fn in_trace<T>(&mut self, trace: TraceContext, work: impl FnOnce(&mut Self) -> T) -> T {
+        let of_this_turn = std::mem::replace(&mut self.trace, trace);
+        let done = work(self);
+        self.trace = of_this_turn;
+        done
+    }
+
     /// How many messages wait behind this one.
     #[must_use]
     pub fn mailbox_depth(&self) -> usize {

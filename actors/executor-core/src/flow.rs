@@ -192,6 +192,7 @@ impl Desk {
                 let (ending, code) = match &error {
                     LockError::HeldByOther(_) => (Ending::Contended, Some("HELD_BY_OTHER")),
                     LockError::ContentionExceeded { .. } => (Ending::Contended, Some("CONTENTION_EXCEEDED")),
+                    LockError::Delayed { .. } => (Ending::Contended, Some("LOCK_DELAYED")),
                     LockError::TokenRegression { .. } => (Ending::NoGrant, Some("TOKEN_REGRESSION")),
                     LockError::Invalid { .. } => (Ending::NoGrant, Some("INVALID_REQUEST")),
                     _ => (Ending::NoGrant, None),

@@ -20,8 +20,9 @@
 //!
 //! A third kind of line stands alone: `event` and `verb` are `lease`. It says what an answer promised of a lease, be it
 //! that of an acquire, a renewal or a heartbeat: `at_us` is when the answer was there, `sent_us` when it was asked for,
-//! `until_us` the moment before which the server may not let the lease expire. All three are boot time. Readers that do
-//! not know such lines leave them out.
+//! `until_us` the moment before which the server may not let the lease expire. All three are boot time. `delay_us` is the
+//! lock delay that this client asked for with the grant; absent where it asked for none. Readers that do not know such
+//! lines leave them out.
 
 use crate::ports::PortError;
 use host_kit::Clock;
@@ -59,6 +60,8 @@ pub struct Line {
     pub sent_us: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_us: Option<u64>,
 }
 
 /// Where calls are recorded; nowhere, unless a file was named. Cheap to clone.
@@ -94,10 +97,12 @@ impl History {
         }))))
     }
 
-    /// Records every lease that a lock client is promised; none where nothing is recorded.
+    /// Records every lease that a lock client is promised, with the lock delay that it asks for; none where nothing is
+    /// recorded.
     #[must_use]
-    pub fn lease_watch(&self) -> Option<LeaseWatch> {
+    pub fn lease_watch(&self, lock_delay: Duration) -> Option<LeaseWatch> {
         let recorder = self.0.clone()?;
+        let delay_us = Some(micros(lock_delay)).filter(|delay| *delay > 0);
         Some(LeaseWatch::new(move |seen| {
             recorder.write(Line {
                 client: recorder.client.clone(),
@@ -108,6 +113,7 @@ impl History {
                 token: Some(seen.token.get()),
                 sent_us: Some(micros(seen.sent)),
                 until_us: Some(micros(seen.until)),
+                delay_us,
                 ..Line::default()
             });
         }))

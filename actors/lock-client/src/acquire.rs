@@ -7,18 +7,20 @@
 
 use crate::client::Shared;
 use crate::core::{
-    Core, Keeping, Meaning, Mode, PENDING_MAX, Pending, SessionState, Tell, as_ms, meaning, messages, ms, ttl_ms,
-    unavailable,
+    Core, Keeping, Meaning, Mode, PENDING_MAX, Pending, SessionState, Tell, as_ms, in_doubt, meaning, messages, ms,
+    ttl_ms, unavailable,
 };
 use crate::deadline::{Lease, SessionLife, deadline};
 use crate::held_lock::HeldLock;
 use crate::options::{SERVER_WAIT_MAX, check_ttl};
 use crate::transport::CallFailure;
+use crate::yields;
 use actor_kit::{Ask, Cx, Receive, Reply};
 use http_contract::Problem;
 use http_contract::lock::{AcquireBody, GrantAnswer, Holder};
 use lock_api::{
-    FencingToken, Grant, HeldByOther, LockError, LockKey, Metadata, Owner, RequestId, SessionId, Ttl, UnixMillis,
+    Fate, FencingToken, Grant, HeldByOther, LockDelay, LockError, LockKey, Metadata, Owner, RequestId, SessionId, Ttl,
+    UnixMillis, YieldAsked,
 };
 use serde_json::Value;
 use std::sync::Arc;
@@ -27,7 +29,8 @@ use std::time::Duration;
 messages! {
     /// Somebody wants a key.
     Acquire {
-        key: LockKey, mode: Mode, ttl: Option<Duration>, metadata: Option<Value>, shared: Arc<Shared>, tell: Tell<HeldLock>
+        key: LockKey, mode: Mode, ttl: Option<Duration>, lock_delay: LockDelay, metadata: Option<Value>,
+        shared: Arc<Shared>, tell: Tell<HeldLock>
     } = "acquire";
     /// The next attempt of this acquire, or the end of its patience.
     AttemptDue { id: u64 } = "attempt_due";
@@ -44,6 +47,7 @@ impl Receive<Acquire> for Core {
             key,
             mode,
             ttl,
+            lock_delay,
             metadata,
             shared,
             tell,
@@ -74,11 +78,14 @@ impl Receive<Acquire> for Core {
                 key,
                 mode,
                 ttl: ttl.or(self.options.grant_ttl),
+                lock_delay,
                 metadata,
                 request_id,
                 tell: Some(tell),
                 shared: Some(shared),
                 attempts: 0,
+                trace: *cx.trace(),
+                perhaps_granted: false,
                 parked: false,
                 until,
                 due: None,
@@ -136,6 +143,7 @@ impl Core {
             ttl_ms: pending.ttl.map(ttl_ms),
             wait_ms: (!wait.is_zero()).then(|| as_ms(wait)),
             witness_token: witness,
+            lock_delay_ms: (!pending.lock_delay.is_none()).then(|| pending.lock_delay.as_millis()),
             metadata: pending.metadata.clone(),
         };
         let (key, tell) = (pending.key.clone(), pending.tell.take());
@@ -165,14 +173,14 @@ impl Core {
 
     /// The session is usable: those who waited for it go on.
     pub fn wake_parked(&mut self, cx: &mut Cx<'_, Self>) {
-        let parked: Vec<u64> = self
+        let parked: Vec<_> = self
             .acquires
             .iter()
             .filter(|(_, p)| p.parked)
-            .map(|(id, _)| *id)
+            .map(|(id, p)| (*id, p.trace))
             .collect();
-        for id in parked {
-            self.attempt(id, cx);
+        for (id, trace) in parked {
+            cx.in_trace(trace, |cx| self.attempt(id, cx));
         }
     }
 
@@ -208,7 +216,7 @@ impl Core {
         }
         if let Some(tell) = pending.tell.take() {
             // An asker that has gone gives the lock back here, by dropping it.
-            drop(tell.send(result));
+            drop(tell.send(result.map_err(|error| in_doubt(error, pending.perhaps_granted))));
         }
     }
 
@@ -220,7 +228,7 @@ impl Core {
         pending.attempts += 1;
         let wait = self.backoff.wait(pending.attempts, &cx.host().random);
         let patient = match pending.mode {
-            Mode::Try => !matches!(error, LockError::HeldByOther(_)) && pending.attempts < self.options.attempts_max,
+            Mode::Try => !is_refusal(&error) && pending.attempts < self.options.attempts_max,
             Mode::Attempts => pending.attempts < self.options.attempts_max,
             Mode::Within(_) => pending
                 .until
@@ -233,6 +241,16 @@ impl Core {
         let error = match (error, pending.mode) {
             (held @ LockError::HeldByOther(_), Mode::Try) => held,
             (LockError::HeldByOther(_), _) => LockError::ContentionExceeded {
+                attempts: pending.attempts,
+            },
+            (
+                LockError::Delayed {
+                    last_token, ends_in, ..
+                },
+                _,
+            ) => LockError::Delayed {
+                last_token,
+                ends_in,
                 attempts: pending.attempts,
             },
             (other, _) => other,
@@ -276,6 +294,7 @@ impl Core {
             if let Ok(fresh) = RequestId::new(cx.host().ids.prefixed("r")) {
                 pending.request_id = fresh;
             }
+            pending.perhaps_granted = true;
             self.release_orphan(key, grant.token, session_id.clone(), cx);
             self.again(id, unavailable("the grant arrived after its own deadline"), cx);
             return;
@@ -297,6 +316,7 @@ impl Core {
         );
         self.schedule_renewal(lease_id, None, cx);
         self.arm_watch(cx);
+        lease.asked_to_yield(grant.yield_asked.as_ref());
         self.finish(id, Ok(HeldLock::new(lease_id, lease, shared, *cx.trace())));
     }
 
@@ -326,8 +346,14 @@ impl Core {
     }
 }
 
+/// Whether a server has answered that the key is not to be had now.
+const fn is_refusal(error: &LockError) -> bool {
+    matches!(error, LockError::HeldByOther(_) | LockError::Delayed { .. })
+}
+
 /// What a grant's answer says, read and checked.
 struct Granted {
+    yield_asked: Option<YieldAsked>,
     token: FencingToken,
     /// When the request was sent.
     sent: Duration,
@@ -342,6 +368,7 @@ fn read_grant(answer: &GrantAnswer, key: &LockKey, sent: Duration, margin: Durat
     let token = http_contract::token(answer.token).map_err(|error| error.to_string())?;
     let ttl = Ttl::new(ms(answer.ttl_ms)).map_err(|error| error.to_string())?;
     Ok(Granted {
+        yield_asked: yields::read(answer.yield_requested.as_ref()),
         token,
         sent,
         ttl: ttl.get(),
@@ -369,8 +396,17 @@ fn read_holder(problem: &Problem, key: &LockKey) -> Option<HeldByOther> {
             metadata: holder
                 .metadata
                 .and_then(|metadata| Metadata::new(metadata.to_string()).ok()),
+            // Not said of another's grant.
+            lock_delay: LockDelay::NONE,
+            yield_asked: None,
         },
     })
+}
+
+/// Reads the other refusal of L4: the last token of the key, and what is left of its delay.
+fn read_delay(problem: &Problem) -> Option<(FencingToken, Duration)> {
+    let token = http_contract::token(problem.number("token")?).ok()?;
+    Some((token, ms(problem.number("expires_in_ms")?)))
 }
 
 impl Receive<AttemptDue> for Core {
@@ -421,6 +457,10 @@ impl Receive<AttemptAnswered> for Core {
             Err(failure) => failure,
         };
         self.complain("acquire", &failure);
+        let perhaps_granted = failure.fate() == Fate::Indefinite;
+        if let Some(pending) = self.acquires.get_mut(&id) {
+            pending.perhaps_granted |= perhaps_granted;
+        }
         match meaning(failure) {
             Meaning::HeldByOther(problem) => match read_holder(&problem, &key) {
                 Some(held) => {
@@ -429,6 +469,18 @@ impl Receive<AttemptAnswered> for Core {
                         self.release_if_orphan(id, &key, held.holder.token, &session_id, cx);
                     }
                     self.again(id, LockError::HeldByOther(Box::new(held)), cx);
+                }
+                None => self.again(id, unavailable("an unreadable refusal"), cx),
+            },
+            Meaning::Delayed(problem) => match read_delay(&problem) {
+                Some((last_token, ends_in)) => {
+                    self.saw(last_token);
+                    let delayed = LockError::Delayed {
+                        last_token,
+                        ends_in,
+                        attempts: 1,
+                    };
+                    self.again(id, delayed, cx);
                 }
                 None => self.again(id, unavailable("an unreadable refusal"), cx),
             },

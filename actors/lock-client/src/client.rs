@@ -1,14 +1,14 @@
 //! The client as an application holds it.
 
 use crate::acquire::Acquire;
-use crate::core::{Close, Core, Counts, Inspect, Kept, Mode, Ready, unavailable};
+use crate::core::{Close, Core, Counts, Inspect, Kept, Mode, Ready, in_doubt, unavailable};
 use crate::held_lock::{HeldLock, LockView};
-use crate::options::{ClientOptions, check_ttl, invalid};
+use crate::options::{ClientOptions, check_lock_delay, check_ttl, invalid};
 use crate::transport::Connect;
 use actor_kit::{Handle, Kit, TraceContext};
 use host_kit::Blocking;
 use http_contract::lock::LockView as KeyView;
-use lock_api::{LockError, LockKey};
+use lock_api::{FencingToken, LockError, LockKey};
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 use serde_json::Value;
 use std::cell::RefCell;
@@ -168,11 +168,25 @@ impl LockClient {
     }
 
     /// An acquire of this key, to be told how.
+    ///
+    /// ```no_run
+    /// # use lock_client::{LockClient, lock_api::{LockError, LockKey}};
+    /// # use std::time::Duration;
+    /// # async fn example(client: &LockClient, key: &LockKey) -> Result<(), LockError> {
+    /// let held = client
+    ///     .lock(key)
+    ///     .ttl(Duration::from_secs(60))
+    ///     .metadata(serde_json::json!({ "run": 17 }))
+    ///     .acquire_within(Duration::from_secs(20))
+    ///     .await?;
+    /// # held.release().await }
+    /// ```
     pub fn lock<'a>(&'a self, key: &LockKey) -> LockRequest<'a> {
         LockRequest {
             client: self,
             key: key.clone(),
             ttl: None,
+            lock_delay: None,
             metadata: None,
             trace: None,
         }
@@ -180,15 +194,25 @@ impl LockClient {
 
     /// Acquires the key, retrying a refusal up to `lock.acquire.max-attempts` times with full jitter (FR-28).
     ///
+    /// Dropping this future gives up: the server takes the request out of its queue, and a grant that was made all the
+    /// same is given back as soon as the client sees it.
+    ///
     /// # Errors
-    /// [`LockError::ContentionExceeded`] when it stayed held; the other kinds say what else is wrong. In no case is
-    /// anything held (FR-27).
+    /// In no case is anything held by the caller (FR-27); [`LockError::fate`] says whether the key may be kept for
+    /// nobody.
+    /// - [`LockError::ContentionExceeded`] when it stayed held.
+    /// - [`LockError::Delayed`] when it was free and stayed closed after an unclean loss.
+    /// - [`LockError::Unavailable`] when no server granted or refused it within as many attempts.
+    /// - [`LockError::TokenRegression`] when the service may have lost grants and gives none.
+    /// - [`LockError::SessionLost`] when the session ended meanwhile, or the client was closed.
+    /// - [`LockError::Invalid`] for a TTL or metadata that cannot be.
     pub async fn acquire(&self, key: &LockKey) -> Result<HeldLock, LockError> {
         self.lock(key).acquire().await
     }
 
-    /// Acquires the key, waiting in the server's queue for up to `budget`. The answer may come later than that by up to
-    /// `lock.client.call-timeout`, when a server keeps silent.
+    /// Acquires the key, waiting in the server's queue for up to `budget`, first come, first served, and over as many
+    /// attempts as fit into it. The answer may come later than that by up to `lock.client.call-timeout`, when a server
+    /// keeps silent.
     ///
     /// # Errors
     /// As [`LockClient::acquire`].
@@ -196,26 +220,65 @@ impl LockClient {
         self.lock(key).acquire_within(budget).await
     }
 
-    /// Acquires the key if it is free.
+    /// Acquires the key if it is free. A refusal is the answer; what did not answer is tried again, up to
+    /// `lock.acquire.max-attempts` times.
     ///
     /// # Errors
-    /// [`LockError::HeldByOther`] with who holds it; else as [`LockClient::acquire`].
+    /// [`LockError::HeldByOther`] with who holds it; [`LockError::Delayed`] when it is closed for a while; else as [`LockClient::acquire`].
     pub async fn try_acquire(&self, key: &LockKey) -> Result<HeldLock, LockError> {
         self.lock(key).try_acquire().await
     }
 
-    /// Acquires the key, runs `work` and gives the key back. `work` is told how to check the lock and answers what the
-    /// application wants to know; its answer comes back whatever became of the lock meanwhile (case L21): a loss is seen
-    /// by the checks of the work itself, not by its result being taken away.
+    /// Acquires the key, runs `work` and gives the key back. `work` is given the token that has to go along with
+    /// everything it does, and a view to check the lock by. It answers what the application wants to know; its answer
+    /// comes back whatever became of the lock meanwhile (case L21): a loss is seen by the checks of the work itself and
+    /// by the refusals of whoever checks the token, not by the result being taken away. A release that fails is logged;
+    /// the lock then ends with its TTL.
+    ///
+    /// Dropping this future drops the work and gives the lock back in the background.
+    ///
+    /// ```
+    /// # mod served { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/served/mod.rs")); }
+    /// use lock_client::lock_api::{Fate, FencingToken, LockError, LockKey, LockLost, Owner};
+    /// use lock_client::{ClientOptions, LockClient};
+    ///
+    /// async fn write_report(day: &str, token: FencingToken) -> String {
+    ///     format!("{day} under token {token}")
+    /// }
+    ///
+    /// # #[actix_rt::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = served::Server::start().await; let url = server.url();
+    /// let client = LockClient::connect(&[url], ClientOptions::new(Owner::new("reporter")?)).await?;
+    /// let ran = client
+    ///     .with_lock(&LockKey::new("reports/daily")?, |token, lock| async move {
+    ///         let report = write_report("monday", token).await;
+    ///         lock.check_still_held()?; // before the next step
+    ///         Ok::<_, LockLost>(report)
+    ///     })
+    ///     .await;
+    /// match ran {
+    ///     Ok(Ok(report)) => assert_eq!(report, "monday under token 1"),
+    ///     Ok(Err(lost)) => println!("{lost}: somebody else goes on"),
+    ///     // Of whatever kind the error is: the work was not begun.
+    ///     Err(LockError::ContentionExceeded { .. }) => println!("another machine is at it"),
+    ///     Err(error) if error.fate() == Fate::Indefinite => println!("busy for a TTL, perhaps: {error}"),
+    ///     Err(error) => return Err(error.into()),
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As [`LockClient::acquire`], and then `work` was not called.
-    pub async fn with_lock<T, F>(&self, key: &LockKey, work: impl FnOnce(LockView) -> F) -> Result<T, LockError>
+    pub async fn with_lock<T, F>(
+        &self,
+        key: &LockKey,
+        work: impl FnOnce(FencingToken, LockView) -> F,
+    ) -> Result<T, LockError>
     where
         F: Future<Output = T>,
     {
         let held = self.acquire(key).await?;
-        let result = work(held.view()).await;
+        let result = work(held.token(), held.view()).await;
         let token = held.token().get();
         if let Err(error) = held.release().await {
             tracing::info!(event = "release_failed", %key, token, %error);
@@ -223,7 +286,8 @@ impl LockClient {
         Ok(result)
     }
 
-    /// L7: the key as a server has it, through this client's connections.
+    /// L7: the key as a server has it, through this client's connections. For showing only: it was so when the server
+    /// read it, and decides nothing.
     ///
     /// # Errors
     /// [`LockError::Unavailable`] when no server answered, [`LockError::Invalid`] when it refused to.
@@ -238,11 +302,12 @@ impl LockClient {
     /// held is lost ([`lock_api::LostReason::SessionLost`]); what is pending fails.
     ///
     /// # Errors
-    /// [`LockError::Unavailable`] when no server answered: the session expires by itself.
+    /// [`LockError::Unavailable`] when no server answered: always indefinite, the session and what it holds end with its
+    /// TTL at the latest.
     pub async fn close(self) -> Result<(), LockError> {
         let (tell, told) = oneshot::channel();
         self.0.handle.tell_surely(Close { tell: Some(tell) }, &self.trace());
-        hear(told).await
+        hear(told).await.map_err(|error| in_doubt(error, true))
     }
 
     /// Whether the client still works: false after [`LockClient::close`] through another clone, or when its actor could
@@ -275,6 +340,7 @@ pub struct LockRequest<'a> {
     client: &'a LockClient,
     key: LockKey,
     ttl: Option<Duration>,
+    lock_delay: Option<Duration>,
     metadata: Option<Value>,
     trace: Option<TraceContext>,
 }
@@ -283,6 +349,13 @@ impl LockRequest<'_> {
     /// The lease's own TTL, instead of `lock.grant.ttl`.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
+        self
+    }
+
+    /// How long the key stays closed to everybody should this lock be lost uncleanly, at most 60 s, instead of
+    /// [`ClientOptions::lock_delay`].
+    pub const fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = Some(delay);
         self
     }
 
@@ -332,6 +405,7 @@ impl LockRequest<'_> {
             key: self.key,
             mode,
             ttl: self.ttl,
+            lock_delay: check_lock_delay(self.lock_delay.unwrap_or(shared.options.lock_delay))?,
             metadata: self.metadata,
             shared: shared.clone(),
             tell,
@@ -340,7 +414,8 @@ impl LockRequest<'_> {
         if shared.handle.tell(acquire, &trace).is_err() {
             return Err(unavailable("the client has stopped, or has too much to do"));
         }
-        hear(told).await
+        told.await
+            .unwrap_or_else(|_| Err(in_doubt(unavailable("the client has stopped"), true)))
     }
 }
 

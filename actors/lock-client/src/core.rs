@@ -13,10 +13,10 @@ use crate::client::Shared;
 use crate::deadline::{CountLoss, Lease, SessionLife};
 use crate::options::{ClientOptions, LeaseSeen};
 use crate::transport::{Call, CallFailure, Servers, Transport};
-use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle};
+use actor_kit::{Ask, Behaviour, Cx, Receive, Reply, TimerHandle, TraceContext};
 use http_contract::lock::LockView;
 use http_contract::{Code, Problem};
-use lock_api::{FencingToken, LockError, LockKey, LostReason, RequestId, SessionId, Ttl};
+use lock_api::{FencingToken, LockDelay, LockError, LockKey, LostReason, RequestId, SessionId, Ttl};
 use prometheus::IntCounter;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -96,6 +96,7 @@ pub(crate) struct Pending {
     pub key: LockKey,
     pub mode: Mode,
     pub ttl: Option<Duration>,
+    pub lock_delay: LockDelay,
     pub metadata: Option<Value>,
     /// One id over all attempts and servers (C2.6), renewed only after a grant of it was given back.
     pub request_id: RequestId,
@@ -104,6 +105,10 @@ pub(crate) struct Pending {
     /// Kept alive by who waits, and handed to the guard.
     pub shared: Option<Arc<Shared>>,
     pub attempts: u32,
+    /// What it belongs to, whoever makes an attempt of it possible.
+    pub trace: TraceContext,
+    /// An attempt that brought no grant may have been granted at the server.
+    pub perhaps_granted: bool,
     /// Waits for a usable session.
     pub parked: bool,
     /// In monotonic time, for [`Mode::Within`].
@@ -308,6 +313,7 @@ pub(crate) enum Meaning {
     SessionNotFound,
     NotHolder,
     HeldByOther(Box<Problem>),
+    Delayed(Box<Problem>),
     TokenRegression(String),
     /// The server will say the same again.
     Invalid(String),
@@ -324,14 +330,31 @@ pub(crate) fn meaning(failure: CallFailure) -> Meaning {
         Code::SessionNotFound => Meaning::SessionNotFound,
         Code::NotHolder | Code::LockNotFound => Meaning::NotHolder,
         Code::HeldByOther => Meaning::HeldByOther(problem),
+        Code::LockDelayed => Meaning::Delayed(problem),
         Code::TokenRegression => Meaning::TokenRegression(problem.detail.clone()),
+        // A lock server has every route that is asked for here.
+        Code::NotFound | Code::MethodNotAllowed => {
+            Meaning::Invalid(format!("what answers at this address is no lock server: {problem}"))
+        }
         _ if problem.status < 500 => Meaning::Invalid(problem.to_string()),
         _ => Meaning::Unavailable(problem.to_string()),
     }
 }
 
+/// Nothing was done.
 pub(crate) fn unavailable(detail: impl Into<String>) -> LockError {
-    LockError::Unavailable { detail: detail.into() }
+    LockError::Unavailable {
+        detail: detail.into(),
+        perhaps_done: false,
+    }
+}
+
+/// What was asked for may have been done, where `perhaps` says so.
+pub(crate) fn in_doubt(mut error: LockError, perhaps: bool) -> LockError {
+    if let LockError::Unavailable { perhaps_done, .. } = &mut error {
+        *perhaps_done |= perhaps;
+    }
+    error
 }
 
 pub(crate) const fn ms(millis: u64) -> Duration {
@@ -472,6 +495,10 @@ impl Receive<Closed> for Core {
             {
                 self.complain("close session", &failure);
                 self.close_session(id, tell, left, cx);
+            }
+            // It had ended before: by itself, or by an attempt whose answer was lost.
+            (Err(CallFailure::Problem(problem)), _) if problem.code == Code::SessionNotFound => {
+                self.end(tell, Ok(()), cx);
             }
             (Err(failure), _) => self.end(tell, Err(unavailable(failure.to_string())), cx),
             (Ok(()), _) => self.end(tell, Ok(()), cx),

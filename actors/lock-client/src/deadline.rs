@@ -7,8 +7,9 @@
 //! On failure: none of this needs the client's actor or its thread. When they stand still, renewals stop, the deadline
 //! lapses, and every check says so.
 
+use crate::yields::Yields;
 use host_kit::Clock;
-use lock_api::{FencingToken, LockKey, LockLost, LostReason};
+use lock_api::{FencingToken, LockKey, LockLost, LostReason, YieldAsked};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,6 +103,8 @@ pub(crate) struct Lease {
     /// Not held any more, whether or not the reason is known.
     over: watch::Sender<bool>,
     lost: watch::Sender<Option<LockLost>>,
+    /// Whether its holder is asked to give it up.
+    pub yields: Yields,
 }
 
 impl fmt::Debug for Lease {
@@ -141,6 +144,7 @@ impl Lease {
             }),
             over: watch::Sender::new(false),
             lost: watch::Sender::new(None),
+            yields: Yields::default(),
         }
     }
 
@@ -247,6 +251,17 @@ impl Lease {
             }
         };
         tell(callback, loss);
+    }
+
+    /// A server has shown that the holder is asked to give this grant up, or that it is not. It is told once, and only
+    /// while there is something to give up.
+    pub fn asked_to_yield(&self, asked: Option<&YieldAsked>) {
+        let Some(asked) = asked.filter(|_| self.is_held()) else {
+            return;
+        };
+        if self.yields.ask(asked) {
+            tracing::info!(event = "asked_to_yield", key = %self.key, token = self.token.get(), operator = %asked.by);
+        }
     }
 
     /// Ready with the loss; never ready when the lock is given back.

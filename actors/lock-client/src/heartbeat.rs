@@ -8,10 +8,11 @@ use crate::core::{Core, Meaning, Session, SessionState, as_ms, meaning, messages
 use crate::deadline::{SessionLife, deadline};
 use crate::options::check_ttl;
 use crate::transport::CallFailure;
+use crate::yields;
 use actor_kit::{Ask, Cx, Receive, Reply};
 use http_contract::lock::{HeartbeatAnswer, HeartbeatRequest, OpenSessionAnswer, OpenSessionRequest};
 use lock_api::{FencingToken, LockError, LockKey, LostReason, SessionId};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,11 +149,11 @@ impl Core {
         if answer.session_id != id.as_str() {
             return Err(format!("it speaks of session {:?}", answer.session_id));
         }
-        let mut held = BTreeSet::new();
+        let mut held = BTreeMap::new();
         for item in &answer.held {
             let key = LockKey::new(item.key.as_str()).map_err(|error| error.to_string())?;
             let token = http_contract::token(item.token).map_err(|error| error.to_string())?;
-            held.insert((key, token));
+            held.insert((key, token), yields::read(item.yield_requested.as_ref()));
         }
         let margin = self.options.safety_margin;
         let Some(session) = self.session_of(id) else {
@@ -162,13 +163,16 @@ impl Core {
         session
             .life
             .extend(deadline(sent, Duration::ZERO, ms(answer.expires_in_ms), margin));
-        for (_, token) in &held {
+        for (_, token) in held.keys() {
             self.saw(*token);
         }
         for keeping in self.leases.values() {
             let lease = &keeping.lease;
-            if keeping.session_id == *id && held.contains(&(lease.key.clone(), lease.token)) {
+            if keeping.session_id == *id
+                && let Some(asked) = held.get(&(lease.key.clone(), lease.token))
+            {
                 self.lease_seen(lease, sent);
+                lease.asked_to_yield(asked.as_ref());
             }
         }
         self.wake_parked(cx);
@@ -183,7 +187,7 @@ impl Core {
                 keeping.session_id == *id
                     && keeping.lease.since < sent
                     && keeping.lease.is_held()
-                    && !held.contains(&(keeping.lease.key.clone(), keeping.lease.token))
+                    && !held.contains_key(&(keeping.lease.key.clone(), keeping.lease.token))
             })
             .map(|(id, _)| *id)
             .collect();
@@ -193,7 +197,7 @@ impl Core {
         // Grants that the server holds for us and nobody here owns: an acquire whose answer was lost and whose asker has
         // gone. A lost lock whose guard still lives is owned: its holder may not have noticed yet, so the lease runs out
         // at its own time.
-        for (key, token) in held {
+        for (key, token) in held.into_keys() {
             if !self.owns(&key, token) {
                 self.release_orphan(key, token, id.clone(), cx);
             }

@@ -64,14 +64,9 @@ pub fn over_http<S: AsRef<str>>(urls: &[S], kit: &Kit) -> Result<Connect, LockEr
         return Err(invalid("no lock server address"));
     }
     for (n, url) in urls.iter().enumerate() {
-        let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-        if host.is_none_or(|host| host.trim_end_matches('/').is_empty()) {
-            // Not repeated: it may hold a password.
-            return Err(invalid(format!(
-                "lock server {} of {} has no address such as http://127.0.0.1:8080",
-                n + 1,
-                urls.len()
-            )));
+        if let Err(reason) = http_client::base_url(url) {
+            // The address is not repeated: it may hold a password.
+            return Err(invalid(format!("lock server {} of {} {reason}", n + 1, urls.len())));
         }
     }
     let kit = kit.clone();

@@ -1,12 +1,13 @@
 //! Leases while they are held, and their end: renewal, loss, release.
 
-use crate::core::{Core, Meaning, PENDING_MAX, Releasing, Tell, meaning, messages, ms, unavailable};
+use crate::core::{Core, Meaning, PENDING_MAX, Releasing, Tell, in_doubt, meaning, messages, ms, unavailable};
 use crate::deadline::deadline;
 use crate::transport::{Call, CallFailure, Transport};
+use crate::yields;
 use actor_kit::{Ask, Cx, Receive, Reply};
 use host_kit::Clock;
 use http_contract::lock::{GrantAnswer, HeartbeatRequest, ReleaseAnswer, RenewBody};
-use lock_api::{FencingToken, LockError, LockKey, LockLost, LostReason, SessionId};
+use lock_api::{Fate, FencingToken, LockError, LockKey, LockLost, LostReason, SessionId};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -277,13 +278,14 @@ impl Receive<RenewAnswered> for Core {
         keeping.unanswered = false;
         let result = result.and_then(|answer| {
             if answer.key == keeping.lease.key.as_str() && answer.token == keeping.lease.token.get() {
-                Ok(deadline(sent, ms(answer.waited_ms), ms(answer.expires_in_ms), margin))
+                let until = deadline(sent, ms(answer.waited_ms), ms(answer.expires_in_ms), margin);
+                Ok((until, yields::read(answer.yield_requested.as_ref())))
             } else {
                 Err(CallFailure::Ambiguous("an answer about another grant".to_owned()))
             }
         });
         let failure = match result {
-            Ok(until) => {
+            Ok((until, asked)) => {
                 keeping.failures = 0;
                 keeping.lease.extend(until);
                 let extended = keeping.lease.clone();
@@ -297,6 +299,7 @@ impl Receive<RenewAnswered> for Core {
                     drop(tell.send(held.clone()));
                 }
                 self.lease_seen(&extended, sent);
+                extended.asked_to_yield(asked.as_ref());
                 self.schedule_renewal(lease, None, cx);
                 return;
             }
@@ -304,6 +307,7 @@ impl Receive<RenewAnswered> for Core {
         };
         let session_id = keeping.session_id.clone();
         self.complain("renew", &failure);
+        let perhaps = failure.fate() == Fate::Indefinite;
         let error = match meaning(failure) {
             Meaning::NotHolder => return self.condemn(lease, tell, cx),
             Meaning::SessionNotFound => {
@@ -312,10 +316,10 @@ impl Receive<RenewAnswered> for Core {
             }
             Meaning::Invalid(detail) => LockError::Invalid { detail },
             Meaning::TokenRegression(detail) => LockError::TokenRegression { detail },
-            Meaning::HeldByOther(_) => unavailable("an answer that does not fit the question"),
+            Meaning::HeldByOther(_) | Meaning::Delayed(_) => unavailable("an answer that does not fit the question"),
             Meaning::Unavailable(detail) => {
                 self.fail_over(at);
-                unavailable(detail)
+                in_doubt(unavailable(detail), perhaps)
             }
         };
         for tell in tell {
@@ -411,7 +415,7 @@ impl Receive<ReleaseAnswered> for Core {
         let perhaps_done = match &result {
             Ok(_) | Err(CallFailure::NotSent(_)) => was_done,
             Err(CallFailure::Ambiguous(_)) => true,
-            Err(CallFailure::Problem(problem)) => was_done || problem.status >= 500,
+            Err(failure @ CallFailure::Problem(_)) => was_done || failure.fate() == Fate::Indefinite,
         };
         let (answer, again) = match result {
             Ok(_) => (Ok(()), false),
@@ -421,7 +425,7 @@ impl Receive<ReleaseAnswered> for Core {
                 Meaning::SessionNotFound => (Err(lost(LostReason::SessionLost)), false),
                 Meaning::Invalid(detail) => (Err(LockError::Invalid { detail }), false),
                 Meaning::TokenRegression(detail) | Meaning::Unavailable(detail) => (Err(unavailable(detail)), true),
-                Meaning::HeldByOther(problem) => (Err(unavailable(problem.detail)), true),
+                Meaning::HeldByOther(problem) | Meaning::Delayed(problem) => (Err(unavailable(problem.detail)), true),
             },
         };
         releasing.perhaps_done = perhaps_done;

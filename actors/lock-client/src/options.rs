@@ -1,6 +1,6 @@
 //! What a client can be told.
 
-use lock_api::{FencingToken, LockError, LockKey, Owner, Ttl};
+use lock_api::{FencingToken, LockDelay, LockError, LockKey, Owner, Ttl};
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
@@ -70,6 +70,9 @@ pub struct ClientOptions {
     pub backoff_max: Duration,
     /// `lock.client.call-timeout`: how long one call may take, the server-side wait not counted.
     pub call_timeout: Duration,
+    /// How long a key stays closed to everybody when a lock on it is lost uncleanly: not renewed in time, or revoked. At
+    /// most 60 s; none at first. It is for resources that check no token. No setting.
+    pub lock_delay: Duration,
     /// Who is told of every answer that began or extended a lease: histories are written from it. No setting.
     pub lease_watch: Option<LeaseWatch>,
 }
@@ -88,6 +91,7 @@ impl ClientOptions {
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(1),
             call_timeout: Duration::from_secs(2),
+            lock_delay: Duration::ZERO,
             lease_watch: None,
         }
     }
@@ -145,6 +149,13 @@ impl ClientOptions {
         self
     }
 
+    /// With a delay after unclean losses.
+    #[must_use]
+    pub const fn lock_delay(mut self, delay: Duration) -> Self {
+        self.lock_delay = delay;
+        self
+    }
+
     /// With somebody who is told of every answer that began or extended a lease.
     #[must_use]
     pub fn lease_watch(mut self, watch: LeaseWatch) -> Self {
@@ -171,6 +182,7 @@ impl ClientOptions {
         if self.call_timeout.is_zero() {
             return Err(invalid("lock.client.call-timeout must be above 0"));
         }
+        check_lock_delay(self.lock_delay)?;
         Ok(())
     }
 }
@@ -189,6 +201,11 @@ pub(crate) fn check_ttl(name: &str, ttl: Duration, margin: Duration) -> Result<(
         )));
     }
     Ok(())
+}
+
+/// A delay that the servers take.
+pub(crate) fn check_lock_delay(delay: Duration) -> Result<LockDelay, LockError> {
+    LockDelay::new(delay).map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]
@@ -223,5 +240,7 @@ mod tests {
         assert!(options().grant_ttl(Duration::from_millis(2_001)).check().is_ok());
         assert!(options().safety_margin(Duration::MAX).check().is_err());
         assert!(options().attempts_max(0).check().is_err());
+        assert!(options().lock_delay(Duration::from_millis(60_001)).check().is_err());
+        assert!(options().lock_delay(Duration::from_secs(60)).check().is_ok());
     }
 }

@@ -1,11 +1,11 @@
 //! The port through which the client reaches lock servers.
 
-use http_contract::Problem;
 use http_contract::lock::{
     AcquireBody, AuditRow, GrantAnswer, HeartbeatAnswer, HeartbeatRequest, LockView, OpenSessionAnswer,
     OpenSessionRequest, ReleaseAnswer, RenewBody,
 };
-use lock_api::{FencingToken, LockKey, SessionId};
+use http_contract::{Code, Problem};
+use lock_api::{Fate, FencingToken, LockKey, SessionId};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -25,6 +25,23 @@ pub enum CallFailure {
     /// The request may have been carried out: time-out, broken connection, an answer that cannot be read.
     #[error("no readable answer: {0}")]
     Ambiguous(String),
+}
+
+impl CallFailure {
+    /// Whether what was asked for may have been done. A server's refusal says that it was not, except where the server
+    /// itself does not know: a defect of it, or a store that did not answer. Never [`Fate::Lost`].
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        match self {
+            Self::Problem(problem)
+                if problem.status < 500 || matches!(problem.code, Code::Overloaded | Code::TokenRegression) =>
+            {
+                Fate::Definite
+            }
+            Self::NotSent(_) => Fate::Definite,
+            Self::Problem(_) | Self::Ambiguous(_) => Fate::Indefinite,
+        }
+    }
 }
 
 /// What a call returns. Dropping it closes the connection it used; what was asked for may still be done.

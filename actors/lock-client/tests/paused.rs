@@ -4,11 +4,12 @@
 mod common;
 
 use actix_web::http::Method;
+use actor_kit::TraceContext;
 use common::{Bench, Ear, Lab, Trouble, key, millis, options, paused, secs, suspendable};
 use futures_util::FutureExt;
 use http_contract::lock::KeyStatus;
 use lock_api::{LockError, LostReason};
-use lock_client::{LeaderElection, LeaseSeen, LeaseWatch};
+use lock_client::{LeaderElection, LeaseSeen, LeaseWatch, Term};
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -453,10 +454,10 @@ fn case_l21_a_loss_does_not_mask_the_applications_own_result() {
         let bench = Bench::new(&lab, options("w1")).await;
         let result: Result<Result<u8, &str>, LockError> = bench
             .client
-            .with_lock(&key("k"), |lock| {
+            .with_lock(&key("k"), |token, lock| {
                 let lab = &lab;
                 async move {
-                    lab.revoke(&key("k"), lock.token()).await;
+                    lab.revoke(&key("k"), token).await;
                     assert_eq!(lock.lost().await.reason, LostReason::Revoked);
                     Err("the application's own")
                 }
@@ -465,9 +466,11 @@ fn case_l21_a_loss_does_not_mask_the_applications_own_result() {
         assert_eq!(result, Ok(Err("the application's own")));
         let kept = bench
             .client
-            .with_lock(&key("k"), |lock| async move { lock.check_still_held() })
+            .with_lock(&key("k"), |token, lock| async move {
+                lock.check_still_held().map(|checked| checked == token)
+            })
             .await;
-        assert!(kept.unwrap().is_ok());
+        assert_eq!(kept, Ok(Ok(true)));
         assert_eq!(lab.show(&key("k")).await.state, KeyStatus::Free);
     });
 }
@@ -700,6 +703,31 @@ fn without_a_server_there_is_no_grant_and_later_there_is() {
     });
 }
 
+/// What waited for the session went on in the trace of whoever opened it.
+#[test]
+fn acquires_that_waited_for_the_session_stay_in_their_own_traces() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        let bench = Bench::start(&lab, options("w1"), 1, &lab.host(5)).await;
+        bench.link().trouble_times("open", Trouble::SlowAnswer(secs(1)), 1);
+        let host = lab.host(6);
+        let traces = [0; 2].map(|_| TraceContext::root(&host.random));
+        let one = async |name: &str, trace| {
+            let held = bench.client.lock(&key(name)).trace(trace).acquire().await.unwrap();
+            held.release().await.unwrap();
+        };
+        tokio::join!(one("a", traces[0]), one("b", traces[1]));
+        let mine = traces.map(|trace| trace.trace_id());
+        assert_eq!(bench.link().traces("acquire"), mine);
+        let mut released = bench.link().traces("release");
+        released.sort_unstable();
+        let mut expected = mine;
+        expected.sort_unstable();
+        assert_eq!(released, expected);
+        assert!(!mine.contains(&bench.link().traces("open")[0]));
+    });
+}
+
 #[test]
 fn an_outage_longer_than_the_session_is_survived_by_the_client() {
     paused(|| async {
@@ -873,5 +901,31 @@ fn one_leads_and_the_next_one_follows_under_a_higher_term() {
         let second = second.unwrap();
         assert_eq!(e1.leader().await.unwrap().unwrap().token, second.token());
         assert!(second.token() > seen.token);
+    });
+}
+
+#[test]
+fn a_leader_that_is_deposed_is_stopped_where_it_waits_and_told_why() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        let bench = Bench::new(&lab, options("w1")).await;
+        let election = LeaderElection::new(bench.client.clone(), key("leader"));
+        let led = election
+            .lead(|term, _| {
+                let lab = &lab;
+                async move {
+                    lab.revoke(&key("leader"), term).await;
+                    std::future::pending::<()>().await;
+                }
+            })
+            .await;
+        let Ok(Term::Lost(lost)) = led else {
+            panic!("{led:?}");
+        };
+        assert_eq!(lost.reason, LostReason::Revoked);
+        // Its own answer counts when it ends by itself, and the leadership is given back.
+        let led = election.lead(|term, lock| async move { lock.check_still_held() == Ok(term) });
+        assert_eq!(led.await, Ok(Term::Done(true)));
+        assert_eq!(lab.show(&key("leader")).await.state, KeyStatus::Free);
     });
 }

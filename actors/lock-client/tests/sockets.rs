@@ -2,59 +2,25 @@
 //! that answer a heartbeat with anything but life.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use gateway_kit::{Drain, Settings};
+mod served;
+mod wire;
+
 use host_kit::Host;
 use lock_api::{LockError, LockKey, LostReason, Owner};
 use lock_client::{ClientOptions, HeldLock, LockClient};
+use served::Server;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use wire::message;
 
 /// Longer than anything that works takes.
 const LONG: Duration = Duration::from_secs(30);
 const TTL: Duration = Duration::from_secs(2);
 const MARGIN: Duration = Duration::from_millis(400);
-
-struct Server {
-    addr: SocketAddr,
-    drain: Drain,
-    task: actix_rt::task::JoinHandle<Result<(), lock_server::RunError>>,
-    _dir: tempfile::TempDir,
-}
-
-impl Server {
-    async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", dir.path().join("lock.db").display());
-        let settings = Settings::load(None, Vec::new(), &[("lock.store.url".to_owned(), url)]).unwrap();
-        let (to, from) = oneshot::channel();
-        let task = actix_rt::spawn(lock_server::run_and_tell(
-            settings,
-            "127.0.0.1:0".to_owned(),
-            Host::system(),
-            move |addr, drain| drop(to.send((addr, drain))),
-        ));
-        let (addr, drain) = from.await.expect("the server starts");
-        Self {
-            addr,
-            drain,
-            task,
-            _dir: dir,
-        }
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}", self.addr)
-    }
-
-    async fn stop(self) {
-        self.drain.begin();
-        tokio::time::timeout(LONG, self.task).await.unwrap().unwrap().unwrap();
-    }
-}
 
 fn key(key: &str) -> LockKey {
     LockKey::new(key).unwrap()
@@ -83,25 +49,6 @@ async fn front(upstream: SocketAddr, heartbeats: Heartbeats) -> String {
         }
     });
     format!("http://{addr}")
-}
-
-/// Reads one HTTP message: its head, and as much body as the head says.
-async fn message(stream: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    loop {
-        if let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
-            let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
-            let body = text
-                .lines()
-                .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
-            if bytes.len() >= head + 4 + body.unwrap_or(0) {
-                return Ok(Some(bytes));
-            }
-        }
-        if stream.read_buf(&mut bytes).await? == 0 {
-            return Ok(None);
-        }
-    }
 }
 
 async fn serve(mut stream: TcpStream, upstream: SocketAddr, heartbeats: Heartbeats) -> io::Result<()> {
@@ -291,7 +238,13 @@ async fn a_dead_server_is_passed_over_and_a_rewound_one_found_out() {
 
 #[actix_rt::test]
 async fn addresses_that_are_none_are_refused() {
-    for urls in [vec![], vec!["127.0.0.1:1"], vec!["http://"], vec!["ftp://h"]] {
+    for urls in [
+        vec![],
+        vec!["127.0.0.1:1"],
+        vec!["http://"],
+        vec!["ftp://h"],
+        vec!["https://h"],
+    ] {
         let refused = LockClient::connect(&urls, options()).await;
         assert!(matches!(refused, Err(LockError::Invalid { .. })), "{urls:?}");
     }

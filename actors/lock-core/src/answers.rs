@@ -47,6 +47,15 @@ pub enum Acquired {
         /// How many wait for it at this replica.
         waiters: u32,
     },
+    /// Nobody's, and closed for a while after the unclean loss of its last grant.
+    Delayed {
+        /// The last token minted for the key.
+        last_token: FencingToken,
+        /// What is left of the delay.
+        ends_in: Duration,
+        /// How many wait for it at this replica.
+        waiters: u32,
+    },
     /// The session is unknown or has ended.
     SessionNotFound,
     /// The store may have been rewound.
@@ -77,6 +86,7 @@ impl Acquired {
         match self {
             Self::Granted(_) => "granted",
             Self::Held { .. } => "held_by_other",
+            Self::Delayed { .. } => "delayed",
             Self::SessionNotFound => "session_not_found",
             Self::TokenRegression { .. } => "token_regression",
             Self::WitnessRefused { .. } => "witness_refused",

@@ -191,7 +191,11 @@ impl LeaseActor {
     fn act(&mut self, actions: Vec<Action<Asker>>, cx: &mut Cx<'_, Self>) {
         for action in actions {
             match action {
-                Action::Attempt(request) => self.clock.tell_surely(Mint { request }, cx.trace()),
+                Action::Attempt(request) => {
+                    // In the trace of whoever it is made for, not of whoever freed the key.
+                    let trace = self.queue.asking_for().map_or(*cx.trace(), |asker| asker.trace);
+                    self.clock.tell_surely(Mint { request }, &trace);
+                }
                 Action::Answer {
                     caller,
                     mut answer,

@@ -33,7 +33,7 @@ use kinds::{
 };
 use lock_api::{
     EventKind, EventQuery, ExpiredGrant, FencingToken, HeartbeatOutcome, KeyState, LockEvent, LockKey, LockStore,
-    ReleaseOutcome, RenewOutcome, RevokeOutcome, SessionId, SessionView, StoreError, Ttl,
+    ReleaseOutcome, RenewOutcome, RevokeOutcome, SessionId, SessionView, StoreError, Ttl, YieldOutcome,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -613,6 +613,36 @@ impl Receive<RevokeDone> for LeaseClock {
         }
         if let Err(error) = &done.outcome {
             self.metrics.store_failed("revoke", error);
+        }
+        done.reply.send(done.outcome.map_err(Refusal::Store));
+    }
+}
+
+impl Receive<AskToYield> for LeaseClock {
+    fn receive(&mut self, message: AskToYield, reply: Reply<Result<YieldOutcome, Refusal>>, cx: &mut Cx<'_, Self>) {
+        let (store, within, faults) = (self.store.clone(), self.config.store_timeout, cx.host().faults.clone());
+        let request = message.request;
+        cx.pipe(
+            async move {
+                fault_point!(faults, "lock_server.before_yield");
+                store.ask_to_yield(request, within).await
+            },
+            move |outcome| YieldDone { outcome, reply },
+        );
+    }
+}
+
+impl Receive<YieldDone> for LeaseClock {
+    fn receive(&mut self, done: YieldDone, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        fault_point!(cx.host().faults, "lock_server.after_yield");
+        match &done.outcome {
+            // Its holder reads of it in its next heartbeat or renewal, and a watch in the event log.
+            Ok(YieldOutcome::Asked(grant)) => {
+                tracing::info!(event = "yield_requested", key = %grant.key, session_id = %grant.session_id,
+                    token = grant.token.get(), trace_id = cx.trace().trace_id_hex());
+            }
+            Ok(_) => {}
+            Err(error) => self.metrics.store_failed("yield", error),
         }
         done.reply.send(done.outcome.map_err(Refusal::Store));
     }

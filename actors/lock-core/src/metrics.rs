@@ -6,9 +6,10 @@ use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterV
 use std::time::Duration;
 
 /// Outcomes of an acquire.
-pub(crate) const OUTCOMES: [&str; 9] = [
+pub(crate) const OUTCOMES: [&str; 10] = [
     "granted",
     "held_by_other",
+    "delayed",
     "session_not_found",
     "token_regression",
     "witness_refused",
@@ -32,7 +33,7 @@ pub(crate) const OPS: [&str; 9] = [
 ];
 
 /// Further calls, of which only the failures are counted.
-const RARE_OPS: [&str; 2] = ["revoke", "housekeep"];
+const RARE_OPS: [&str; 3] = ["revoke", "yield", "housekeep"];
 
 /// How a call to the store fails.
 const FAILURES: [&str; 3] = ["unavailable", "unknown", "corrupt"];

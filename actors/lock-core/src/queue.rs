@@ -5,6 +5,7 @@
 //! - one attempt at the store at a time, always for the head: a newcomer never overtakes, and is told who holds the key
 //!   by an attempt that began after it came;
 //! - an ended grant starts one attempt, not one per waiter;
+//! - a key that is closed after an unclean loss is asked for again when its delay has passed, and not before;
 //! - who has gone, or whose session has ended, leaves at once and delays nobody (cases L05, L24);
 //! - an unknown answer is looked up and given back before anybody is answered (FR-27).
 //!
@@ -125,7 +126,42 @@ struct Holder {
     until: Duration,
 }
 
-/// After how long at least a held key is asked for again.
+/// The key is free, and granted to nobody until then.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    last_token: FencingToken,
+    until: Duration,
+}
+
+/// Why a key that was asked for was not granted.
+enum Busy<'a> {
+    Held(&'a HeldByOther),
+    Delayed {
+        last_token: FencingToken,
+        ends_in: Duration,
+    },
+}
+
+impl Busy<'_> {
+    fn answer<C>(&self, to: &Entry<C>, waiters: u32) -> Acquired {
+        match *self {
+            Busy::Held(held) => Acquired::Held {
+                held: Box::new(HeldByOther {
+                    holder: held.holder.clone(),
+                    is_self: to.request.session_id == held.holder.session_id,
+                }),
+                waiters,
+            },
+            Busy::Delayed { last_token, ends_in } => Acquired::Delayed {
+                last_token,
+                ends_in,
+                waiters,
+            },
+        }
+    }
+}
+
+/// After how long at least a held or closed key is asked for again.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often an unknown answer is looked up before its caller is told.
@@ -140,6 +176,8 @@ pub(crate) struct Queue<C> {
     /// The store is to be asked as soon as the slot is empty.
     wanted: bool,
     holder: Option<Holder>,
+    /// What the last answer said of a delay.
+    closed: Option<Closed>,
     /// The highest token known to have ended, until an attempt has used the knowledge.
     freed: Option<FencingToken>,
     /// News are heard from a moment after the attempt under way began: what ended before that was not.
@@ -161,6 +199,7 @@ impl<C: Caller> Queue<C> {
             next_seq: 0,
             wanted: false,
             holder: None,
+            closed: None,
             freed: None,
             unheard: false,
             draining: false,
@@ -199,6 +238,9 @@ impl<C: Caller> Queue<C> {
     pub(crate) fn freed(&mut self, token: FencingToken, now: Duration, out: &mut Vec<Action<C>>) {
         if self.holder.is_some_and(|holder| holder.token > token) {
             return; // news of an older grant
+        }
+        if self.closed.is_some_and(|closed| closed.last_token >= token) {
+            return; // news of the loss that closed the key: nobody is granted it sooner for that
         }
         self.holder = None;
         self.freed = self.freed.max(Some(token));
@@ -267,11 +309,13 @@ impl<C: Caller> Queue<C> {
             }
         };
         self.last_asked = now;
+        self.closed = None;
         match outcome {
             Ok(AcquireOutcome::Granted { grant, replayed }) => {
                 self.granted(attempt, grant, replayed, started, now, out);
             }
             Ok(AcquireOutcome::HeldByOther(held)) => self.held(attempt, held, now, out),
+            Ok(AcquireOutcome::Delayed { last_token, ends_in }) => self.delayed(attempt, last_token, ends_in, now, out),
             Ok(AcquireOutcome::SessionNotFound) => {
                 let session = attempt.entry.request.session_id.clone();
                 tell(attempt.entry, Ok(Acquired::SessionNotFound), out);
@@ -331,7 +375,7 @@ impl<C: Caller> Queue<C> {
             holder: grant,
             is_self: false,
         };
-        self.refuse(&held, u64::MAX, now, out);
+        self.refuse_held(&held, u64::MAX, now, out);
     }
 
     fn held(&mut self, attempt: Attempt<C>, held: HeldByOther, now: Duration, out: &mut Vec<Action<C>>) {
@@ -360,7 +404,33 @@ impl<C: Caller> Queue<C> {
         if std::mem::take(&mut self.unheard) {
             self.wanted = true;
         }
-        let mut entry = attempt.entry;
+        self.goes_on_waiting(attempt.entry, out);
+        self.refuse_held(&held, attempt.boundary, attempt.began, out);
+    }
+
+    fn delayed(
+        &mut self,
+        attempt: Attempt<C>,
+        last_token: FencingToken,
+        ends_in: Duration,
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
+        self.holder = None;
+        self.closed = Some(Closed {
+            last_token,
+            until: now + ends_in.max(OVERDUE_PAUSE),
+        });
+        // A later grant that was made and ended on its way here has overtaken this answer, or may have, unheard.
+        let overtaken = self.freed.take().is_some_and(|freed| freed > last_token);
+        self.wanted |= std::mem::take(&mut self.unheard) | overtaken;
+        self.goes_on_waiting(attempt.entry, out);
+        let busy = Busy::Delayed { last_token, ends_in };
+        self.refuse(&busy, attempt.boundary, attempt.began, out);
+    }
+
+    /// Who was refused by the store keeps its place at the head of the line.
+    fn goes_on_waiting(&mut self, mut entry: Entry<C>, out: &mut Vec<Action<C>>) {
         if entry.caller.is_some() {
             let counts = entry.waits && !entry.counted;
             if counts {
@@ -369,33 +439,25 @@ impl<C: Caller> Queue<C> {
             }
             self.waiting.push_front(entry);
         }
-        self.refuse(&held, attempt.boundary, attempt.began, out);
     }
 
-    /// Tells those who came before `boundary` and whose wait was over at `over` that the key is held, and those whose
-    /// own request made the grant that it is theirs.
-    fn refuse(&mut self, held: &HeldByOther, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
+    /// Tells those who came before `boundary` that the grant which their own request made is theirs, and the rest as
+    /// [`Queue::refuse`].
+    fn refuse_held(&mut self, held: &HeldByOther, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
         self.tell_all(
             |entry| entry.seq < boundary && entry.is_of(&held.holder),
             |_| Ok(Acquired::granted(held.holder.clone(), true, Duration::ZERO)),
             out,
         );
+        self.refuse(&Busy::Held(held), boundary, over, out);
+    }
+
+    /// Tells those who came before `boundary` and whose wait was over at `over` why they do not get the key.
+    fn refuse(&mut self, busy: &Busy<'_>, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
         let ends = |entry: &Entry<C>| entry.seq < boundary && entry.deadline <= over;
         let waiters = u32::try_from(self.waiting.iter().filter(|e| !ends(e) && !e.has_gone()).count());
         let waiters = waiters.unwrap_or(u32::MAX);
-        self.tell_all(
-            ends,
-            |entry| {
-                Ok(Acquired::Held {
-                    held: Box::new(HeldByOther {
-                        holder: held.holder.clone(),
-                        is_self: entry.request.session_id == held.holder.session_id,
-                    }),
-                    waiters,
-                })
-            },
-            out,
-        );
+        self.tell_all(ends, |entry| Ok(busy.answer(entry, waiters)), out);
     }
 
     fn failed(&mut self, attempt: Attempt<C>, error: &StoreError, out: &mut Vec<Action<C>>) {
@@ -469,7 +531,7 @@ impl<C: Caller> Queue<C> {
     /// Time has passed, or somebody may have gone.
     pub(crate) fn tick(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
         self.ghosts.retain(|ghost| ghost.until > now);
-        if self.holder.is_some_and(|holder| holder.until <= now) || now >= self.last_asked + self.safety {
+        if self.again_at() <= now {
             self.wanted = true;
         }
         self.settle(now, out);
@@ -543,9 +605,17 @@ impl<C: Caller> Queue<C> {
             return None;
         }
         let deadline = self.waiting.iter().map(|entry| entry.deadline).min()?;
+        Some(deadline.min(self.again_at()))
+    }
+
+    /// When the store is asked again although nothing was heard. Nothing opens a closed key before its time, so there is
+    /// nothing to be missed.
+    fn again_at(&self) -> Duration {
+        if let Some(closed) = self.closed {
+            return closed.until;
+        }
         let again = self.last_asked + self.safety;
-        let holder = self.holder.map_or(again, |holder| holder.until);
-        Some(deadline.min(again).min(holder))
+        self.holder.map_or(again, |holder| holder.until.min(again))
     }
 
     /// Whether nothing is under way and nobody waits.
@@ -558,6 +628,14 @@ impl<C: Caller> Queue<C> {
     /// Until when the key is held, as far as is known here.
     pub(crate) fn held_until(&self) -> Option<Duration> {
         self.holder.map(|holder| holder.until)
+    }
+
+    /// Who the attempt is made for that is under way.
+    pub(crate) fn asking_for(&self) -> Option<&C> {
+        match &self.slot {
+            Slot::Asking(attempt) => attempt.entry.caller.as_ref(),
+            Slot::Empty | Slot::Doubtful(..) | Slot::GivingBack(_) => None,
+        }
     }
 
     /// How many wait.
@@ -588,6 +666,7 @@ impl<C: Caller> Queue<C> {
             "waiting": self.waiting.len(),
             "slot": slot,
             "token": self.holder.map(|holder| holder.token.get()),
+            "closed_after": self.closed.map(|closed| closed.last_token.get()),
             "ghosts": self.ghosts.len(),
         })
     }

@@ -7,7 +7,8 @@ use crate::answers::{Acquired, Refusal};
 use crate::config::Config;
 use crate::lease::Acquire;
 use crate::lease_clock::{
-    Beat, CallerGone, Close, CountWaiters, Drain, ForceRevoke, Inspect, LeaseClock, Open, Release, Renew, Subscribe,
+    AskToYield, Beat, CallerGone, Close, CountWaiters, Drain, ForceRevoke, Inspect, LeaseClock, Open, Release, Renew,
+    Subscribe,
 };
 use crate::metrics::Metrics;
 use actor_kit::{Ask, AskError, Handle, Kit, Receive, TraceContext};
@@ -15,7 +16,7 @@ use host_kit::{Clock, Faults, fault_point};
 use lock_api::{
     AcquireRequest, EventQuery, ExpiredGrant, FloorOutcome, Heartbeat, HeartbeatOutcome, KeyState, Lineage, LockEvent,
     LockKey, LockStore, OpenSession, Operator, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
-    RevokeOutcome, RevokeRequest, Seal, SessionId, SessionView, StoreError, StoreHealth,
+    RevokeOutcome, RevokeRequest, Seal, SessionId, SessionView, StoreError, StoreHealth, YieldOutcome, YieldRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -215,6 +216,15 @@ impl LockService {
     /// [`Refusal`].
     pub async fn revoke(&self, request: RevokeRequest, trace: &TraceContext) -> Result<RevokeOutcome, Refusal> {
         self.ask(ForceRevoke { request }, trace).await
+    }
+
+    /// L11: asks the holder to give its grant up. It ends nothing: its holder reads of it in its next heartbeat or
+    /// renewal, and decides.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub async fn ask_to_yield(&self, request: YieldRequest, trace: &TraceContext) -> Result<YieldOutcome, Refusal> {
+        self.ask(AskToYield { request }, trace).await
     }
 
     /// L7: a key, and how many wait for it here.

@@ -3,6 +3,7 @@
 
 mod support;
 
+use actor_kit::{TraceContext, TraceQuery, TraceRecord};
 use futures_util::FutureExt;
 use lock_api::{
     EventKind, EventQuery, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LockKey, Operator, ReleaseOutcome,
@@ -841,5 +842,35 @@ fn a_session_of_another_replica_is_looked_up_once() {
         let nobody = lock_api::SessionId::new("nobody").unwrap();
         let refused = other.wait_for("k", &nobody, TTL, ms(30_000)).await;
         assert!(matches!(refused, Ok(Acquired::SessionNotFound)), "{refused:?}");
+    });
+}
+
+/// The mint for a waiter stood in the trace of whoever freed the key for it.
+#[test]
+fn a_waiter_is_granted_the_key_in_its_own_trace() {
+    paused(async {
+        let holding = World::new(203).await;
+        let waiting = World {
+            trace: TraceContext::root(&holding.host.random),
+            ..holding.clone()
+        };
+        let (first, second) = (holding.worker("w1").await, holding.worker("w2").await);
+        let grant = holding.take("k", &first, TTL).await;
+        let waits = {
+            let waiting = waiting.clone();
+            tokio::task::spawn_local(
+                async move { granted(waiting.wait_for("k", &second, TTL, ms(30_000)).await).token },
+            )
+        };
+        holding.waiters("k", 1).await;
+        holding.release(&grant).await.unwrap();
+        let token = waits.await.unwrap();
+        let records = holding.kit.trace().read(&TraceQuery::default());
+        let minted = |record: &&TraceRecord| (record.message, record.token) == ("Minted", Some(token.get()));
+        let minted = records.iter().find(minted).unwrap();
+        assert_eq!(minted.trace.trace_id(), waiting.trace.trace_id());
+        let of_the_holder =
+            |record: &&TraceRecord| record.message == "Mint" && record.trace.trace_id() == holding.trace.trace_id();
+        assert_eq!(records.iter().filter(of_the_holder).count(), 1, "its own: {records:?}");
     });
 }

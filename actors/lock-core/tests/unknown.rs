@@ -8,7 +8,7 @@ use lock_api::{
     AcquireOutcome, AcquireRequest, EventQuery, ExpiredGrant, ExpiryReport, FloorOutcome, Heartbeat, HeartbeatOutcome,
     KeyState, Lineage, LockEvent, LockKey, LockStore, OpenSession, Operator, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, Seal, SessionId, SessionRegistry, SessionView,
-    StoreError, StoreFuture, StoreHealth,
+    StoreError, StoreFuture, StoreHealth, YieldOutcome, YieldRequest,
 };
 use lock_core::{Config, Refusal};
 use lock_store::{SqliteLockStore, SqliteLockStoreOptions};
@@ -78,6 +78,7 @@ impl LockStore for Lossy {
         renew(batch: Vec<RenewRequest>, within: Duration) -> Vec<RenewOutcome>;
         release(batch: Vec<ReleaseRequest>, within: Duration) -> Vec<ReleaseOutcome>;
         revoke(request: RevokeRequest, within: Duration) -> RevokeOutcome;
+        ask_to_yield(request: YieldRequest, within: Duration) -> YieldOutcome;
         list(prefix: String, after: Option<LockKey>, limit: u32, within: Duration) -> Vec<KeyState>;
         expire_due(limit: u32, within: Duration) -> ExpiryReport;
         purge_tombstones(retention: Duration, limit: u32, within: Duration) -> u32;

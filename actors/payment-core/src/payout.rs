@@ -9,7 +9,7 @@
 
 use crate::metrics::{Came, Metrics, STEP};
 use crate::service::ANSWER_GRACE;
-use actor_kit::{Ask, AskError, Behaviour, Cx, Receive, Reply, TimerHandle};
+use actor_kit::{Ask, AskError, Behaviour, Cx, Receive, Reply, TimerHandle, TraceContext};
 use lock_api::StoreError;
 use payment_store::{Command, PaymentStore, Refusal, StepOutcome};
 use std::collections::VecDeque;
@@ -70,6 +70,9 @@ const QUEUE_MAX: usize = 256;
 /// The longest a step may wait for the store where its asker set no bound.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
+/// A step that waits for the one under way, and the trace it came in.
+type Waiting = (Command, Reply<Result<StepOutcome, StepError>>, TraceContext);
+
 /// The actor.
 pub struct PayoutActor {
     /// For the log and the observer.
@@ -77,8 +80,8 @@ pub struct PayoutActor {
     /// Decides and remembers.
     store: Arc<dyn PaymentStore>,
     metrics: Metrics,
-    /// Steps that wait for the one under way.
-    queue: VecDeque<(Command, Reply<Result<StepOutcome, StepError>>)>,
+    /// In the order they came.
+    queue: VecDeque<Waiting>,
     /// The step under way, at most one.
     current: Option<(Command, Reply<Result<StepOutcome, StepError>>)>,
     /// How many steps were taken: tells an idle timer that it is out of date.
@@ -112,7 +115,7 @@ impl PayoutActor {
     }
 
     fn next(&mut self, cx: &mut Cx<'_, Self>) {
-        while let Some((command, reply)) = self.queue.pop_front() {
+        while let Some((command, reply, trace)) = self.queue.pop_front() {
             let within = reply.remaining(cx.clock()).saturating_sub(ANSWER_GRACE).min(STEP_MAX);
             // Not begun and nobody waits for it any more: certainly not done, and nothing to record.
             if reply.is_abandoned() {
@@ -126,7 +129,9 @@ impl PayoutActor {
             let store = self.store.clone();
             let job = command.clone();
             self.current = Some((command, reply));
-            cx.pipe(async move { store.apply(job, within).await }, Finished);
+            cx.in_trace(trace, |cx| {
+                cx.pipe(async move { store.apply(job, within).await }, Finished)
+            });
             return;
         }
         let at = self.taken;
@@ -223,7 +228,7 @@ impl Receive<Apply> for PayoutActor {
         if let Some(idle) = self.idle.take() {
             idle.cancel();
         }
-        self.queue.push_back((command, reply));
+        self.queue.push_back((command, reply, *cx.trace()));
         if self.current.is_none() {
             self.next(cx);
         }

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
-use actor_kit::{Kit, TraceContext};
+use actor_kit::{Kit, TraceContext, TraceQuery};
 use host_kit::{Host, Random};
 use lock_api::FencingToken;
 use payment_core::{Payments, state_machine_page};
@@ -72,13 +72,17 @@ impl Row {
     }
 
     async fn apply(&self, payout_id: &str, verb: Verb) -> StepOutcome {
+        let trace = TraceContext::root(&Random::seeded(1));
+        self.apply_in(payout_id, verb, &trace).await
+    }
+
+    async fn apply_in(&self, payout_id: &str, verb: Verb, trace: &TraceContext) -> StepOutcome {
         let command = Command {
             payout_id: payout_id.into(),
             actor: Some("w1".into()),
             verb,
         };
-        let trace = TraceContext::root(&Random::seeded(1));
-        self.payments.apply(command, WITHIN, &trace).await.unwrap()
+        self.payments.apply(command, WITHIN, trace).await.unwrap()
     }
 
     fn rail(&self, payout_id: &str, outcome: &str) {
@@ -260,6 +264,25 @@ async fn steps_of_one_payout_are_taken_in_the_order_they_came() {
     let tokens: Vec<_> = history.iter().filter_map(|step| step.token).collect();
     assert_eq!(tokens, (1..=50).collect::<Vec<_>>());
     assert!(row.metric("payout_steps_total{outcome=\"done\",step=\"claim\"}") >= 50.0);
+}
+
+/// A step that waited for the one before it ended in the trace of the first one.
+#[actix_rt::test]
+async fn a_step_that_waits_for_another_stays_in_its_own_trace() {
+    let row = row(&Host::system(), WITHIN).await;
+    row.account(1_000).await;
+    row.payout("P").await;
+    let random = Random::seeded(4);
+    let traces: Vec<_> = (0..10).map(|_| TraceContext::root(&random)).collect();
+    let calls = traces
+        .iter()
+        .zip(1..)
+        .map(|(trace, token)| row.apply_in("P", claim(token), trace));
+    futures_util::future::join_all(calls).await;
+    let ended = row.kit.trace().read(&TraceQuery::default());
+    let ended = ended.iter().filter(|record| record.message == "Finished");
+    let ended: Vec<_> = ended.map(|record| record.trace.trace_id()).collect();
+    assert_eq!(ended, traces.iter().map(TraceContext::trace_id).collect::<Vec<_>>());
 }
 
 #[actix_rt::test]

@@ -91,11 +91,9 @@ fn list(text: &str) -> impl Iterator<Item = &str> {
 fn urls(name: &'static str, text: &str) -> Result<Vec<String>, RunError> {
     list(text)
         .map(|url| {
-            let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-            match host {
-                Some(host) if !host.is_empty() => Ok(url.to_owned()),
-                _ => Err(wrong(name, "must be addresses such as http://127.0.0.1:7400")),
-            }
+            http_client::base_url(url)
+                .map(str::to_owned)
+                .map_err(|reason| wrong(name, reason))
         })
         .collect()
 }
@@ -131,8 +129,8 @@ mod tests {
             assert!(error.starts_with(missing), "{error}");
         }
         let mut pairs = NEEDED.to_vec();
-        pairs.push(("console.executors", "worker-1"));
+        pairs.push(("console.executors", "http://a worker"));
         let error = read(&pairs).unwrap_err().to_string();
-        assert!(error.starts_with("console.executors must be addresses"), "{error}");
+        assert!(error.starts_with("console.executors must be an address"), "{error}");
     }
 }

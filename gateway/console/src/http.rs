@@ -11,14 +11,15 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::stream;
-use gateway_kit::Drain;
+use gateway_kit::{Drain, Peer};
 use host_kit::Host;
 use maud::html;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, PathItem, PathsBuilder};
-use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder, ResponseBuilder};
+use utoipa::openapi::schema::Type;
+use utoipa::openapi::{ContentBuilder, InfoBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, ResponseBuilder};
 
 /// How often a stream says that it lives.
 const BEAT: Duration = Duration::from_secs(5);
@@ -55,28 +56,58 @@ const PAGES: [&str; 12] = [
 /// The document of the console's routes: pages for people.
 #[must_use]
 pub fn openapi() -> OpenApi {
-    let get = |what: &str| {
-        let answer = ResponseBuilder::new().description(what).build();
-        OperationBuilder::new().response("200", answer).build()
+    let answer = |what: &str, media: &str, example: &str| {
+        let text = ObjectBuilder::new().schema_type(Type::String).build();
+        let content = ContentBuilder::new().schema(Some(text)).example(Some(example.into()));
+        ResponseBuilder::new()
+            .description(what)
+            .content(media, content.build())
+            .build()
+    };
+    let html = |what: &str, title: &str| {
+        let page = format!(
+            "<!DOCTYPE html><html lang=\"en\"><head><title>{title}</title></head><body><h1>{title}</h1></body></html>"
+        );
+        answer(what, "text/html", &page)
+    };
+    let refusals = |operation: OperationBuilder| {
+        operation
+            .response("404", html("No such page, or nothing of that name", "No such page"))
+            .response(
+                "421",
+                html("The request names a host that is not the console's", "Not this console"),
+            )
+    };
+    let get = |what: &str| refusals(OperationBuilder::new().response("200", html(what, "Locks"))).build();
+    let live = |what: &str| {
+        let beat = "event: beat\ndata: {\"now_ms\":1767323045678}\n\n";
+        refusals(OperationBuilder::new().response("200", answer(what, "text/event-stream", beat))).build()
     };
     let mut paths = PathsBuilder::new();
     for template in PAGES {
-        let live = format!("/live{template}");
+        let stream = format!("/live{template}");
         paths = paths
             .path(template, PathItem::new(HttpMethod::Get, get("A page")))
             .path(
-                live,
-                PathItem::new(HttpMethod::Get, get("The page as server-sent events")),
+                stream,
+                PathItem::new(
+                    HttpMethod::Get,
+                    live("The page as server-sent events: snapshot, update, beat"),
+                ),
             );
     }
+    let asset = OperationBuilder::new()
+        .response(
+            "200",
+            answer("A style sheet, script or icon", "text/css", "body { margin: 0 }"),
+        )
+        .response("404", html("No such file", "No such page"))
+        .build();
     let mut form = PathItem::new(HttpMethod::Get, get("The form that breaks a grant"));
     form.post = Some(get("The grant is broken"));
     let paths = paths
         .path("/locks/{key}/revoke", form)
-        .path(
-            "/assets/{file}",
-            PathItem::new(HttpMethod::Get, get("A style sheet, script or icon")),
-        )
+        .path("/assets/{file}", PathItem::new(HttpMethod::Get, asset))
         .build();
     let info = InfoBuilder::new()
         .title("dlock console")
@@ -203,6 +234,7 @@ async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
         viewer,
         host: state.host.clone(),
         drain: state.drain.clone(),
+        peer: Peer::of(&request),
         begun: false,
     };
     guard::secured(StatusCode::OK)
@@ -221,6 +253,8 @@ struct Stream {
     viewer: Arc<Viewer>,
     host: Host,
     drain: Drain,
+    /// A browser that has gone gives its seat back at once, not at the next write that fails.
+    peer: Peer,
     begun: bool,
 }
 
@@ -235,6 +269,7 @@ impl Stream {
             let frame = tokio::select! {
                 biased;
                 () = self.drain.begun() => return None,
+                () = self.peer.gone() => return None,
                 frame = first(&mut self.frames) => frame?,
             };
             self.frames.mark_unchanged();
@@ -243,6 +278,7 @@ impl Stream {
         tokio::select! {
             biased;
             () = self.drain.begun() => None,
+            () = self.peer.gone() => None,
             changed = self.frames.changed() => {
                 changed.ok()?;
                 let frame = self.frames.borrow_and_update().clone()?;

@@ -191,6 +191,8 @@ impl Hub {
 struct Read {
     frames: watch::Sender<Option<Arc<Frame>>>,
     viewers: RefCell<Vec<Weak<Viewer>>>,
+    /// What reads it.
+    task: Cell<Option<actix_rt::task::JoinHandle<()>>>,
 }
 
 impl Read {
@@ -250,15 +252,24 @@ impl Desk {
             return Some(read.frames.subscribe());
         }
         if topics.len() >= TOPICS_MAX {
-            return None;
+            // Somebody who goes through many pages leaves each of them to be read a while longer: the one that nobody looks
+            // at makes room.
+            let now_ms = self.upstreams.now();
+            let unseen = topics.iter().find(|(_, read)| !read.is_looked_at(now_ms));
+            let unseen = unseen.map(|(topic, _)| topic.clone())?;
+            if let Some(task) = topics.remove(&unseen).and_then(|read| read.task.take()) {
+                task.abort();
+            }
         }
         let (frames, seen) = watch::channel(None);
         let read = Rc::new(Read {
             frames,
             viewers: RefCell::new(vec![Arc::downgrade(viewer)]),
+            task: Cell::new(None),
         });
         topics.insert(topic.clone(), Rc::clone(&read));
-        actix_rt::spawn(Rc::clone(self).follow(topic, read));
+        let task = actix_rt::spawn(Rc::clone(self).follow(topic, Rc::clone(&read)));
+        read.task.set(Some(task));
         Some(seen)
     }
 

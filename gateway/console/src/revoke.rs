@@ -23,8 +23,6 @@ use serde::Deserialize;
 
 /// The largest form in bytes: a reason of 500 and an operator of 128 characters, percent-encoded, fit.
 pub(crate) const BODY_BYTES_MAX: usize = 16 * 1024;
-/// The bounds of a reason (L8), in characters.
-const REASON_CHARS: std::ops::RangeInclusive<usize> = 8..=500;
 /// The bounds of an operator's name (C3.1), in characters.
 const OPERATOR_CHARS: std::ops::RangeInclusive<usize> = 1..=128;
 
@@ -46,16 +44,14 @@ pub(crate) struct Filled {
 impl Filled {
     /// What is wrong with it, by field.
     fn wrong(&self, key: &LockKey) -> Option<(&'static str, String)> {
-        let bounded = |text: &str, bounds: &std::ops::RangeInclusive<usize>| {
-            bounds.contains(&text.chars().count()) && !text.chars().any(char::is_control)
-        };
+        let named = |text: &str| OPERATOR_CHARS.contains(&text.chars().count()) && !text.chars().any(char::is_control);
         if self.key != key.as_str() {
             return Some(("key", "is not the key of this lock: type it exactly".to_owned()));
         }
-        if !bounded(self.operator.trim(), &OPERATOR_CHARS) {
+        if !named(self.operator.trim()) {
             return Some(("operator", "must be 1 to 128 characters in one line".to_owned()));
         }
-        if !bounded(self.reason.trim(), &REASON_CHARS) {
+        if gateway_kit::reason(&self.reason).is_err() {
             return Some(("reason", "must be 8 to 500 characters in one line".to_owned()));
         }
         None

@@ -185,6 +185,16 @@ async fn a_stream_begins_with_a_snapshot_and_takes_a_seat() {
     assert_eq!(get!(app, "/queue").status().as_u16(), 200, "the seat is free again");
 }
 
+/// Somebody goes through many pages, one after the other: each is read a while longer, and none of them keeps him out.
+#[actix_web::test]
+async fn a_hundred_pages_one_after_the_other_are_all_shown() {
+    let app = console!(&[("console.viewers-max", "1")]);
+    for page in 0..100 {
+        let path = format!("/locks?prefix=page-{page}");
+        assert_eq!(get!(app, &path).status().as_u16(), 200, "{path}");
+    }
+}
+
 /// A console that only reads has no form, and one that may break a grant takes no request without its form.
 #[actix_web::test]
 async fn nothing_is_broken_without_a_form_of_this_console() {

@@ -4,6 +4,7 @@ use crate::exit::Failure;
 use actor_kit::TraceContext;
 use host_kit::Host;
 use http_client::{CallError, Caller, ClientOptions, LockServerApi, PaymentApi, RailProxyApi};
+use http_contract::Code;
 use std::time::Duration;
 
 /// How long one call of the operator's verbs may take.
@@ -47,14 +48,56 @@ pub struct PaymentArgs {
     pub rail_proxy: String,
 }
 
+/// A component that a verb needs, and how its address is given.
+#[derive(Clone, Copy, Debug)]
+pub struct Needed {
+    /// As its `/version` names it.
+    component: &'static str,
+    flag: &'static str,
+    variable: &'static str,
+}
+
+/// The lock servers.
+pub const LOCK_SERVER: Needed = Needed {
+    component: "lock-server",
+    flag: "--lock-server",
+    variable: "DLOCK_LOCK_SERVER",
+};
+
+const PAYMENTS: Needed = Needed {
+    component: "payment-resource",
+    flag: "--payments",
+    variable: "DLOCK_EXECUTOR_PAYMENTS",
+};
+
+const RAIL_PROXY: Needed = Needed {
+    component: "rail-proxy",
+    flag: "--rail-proxy",
+    variable: "DLOCK_EXECUTOR_RAIL_PROXY",
+};
+
+impl Needed {
+    /// What to do where it was not reached and the error has named the address.
+    pub fn next_step(&self) -> String {
+        self.is_it_running("")
+    }
+
+    /// The same, where the error itself does not name the addresses.
+    pub fn next_step_at(&self, urls: &[String]) -> String {
+        self.is_it_running(&format!(" at {}", urls.join(" or ")))
+    }
+
+    fn is_it_running(&self, there: &str) -> String {
+        format!(
+            "is it running{there}? Its address is given with {} or {}",
+            self.flag, self.variable
+        )
+    }
+}
+
 /// Reads an address.
 pub fn url(text: &str) -> Result<String, String> {
-    let text = text.trim().trim_end_matches('/');
-    let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
-    match host {
-        Some(host) if !host.is_empty() && !host.contains(char::is_whitespace) => Ok(text.to_owned()),
-        _ => Err("must be an address such as http://127.0.0.1:8080".to_owned()),
-    }
+    http_client::base_url(text).map(str::to_owned).map_err(str::to_owned)
 }
 
 /// The connections of one invocation.
@@ -91,14 +134,81 @@ impl Api {
         let mut unreached = Vec::new();
         for url in &servers.urls {
             match call(LockServerApi::new(self.caller(url))).await {
+                Ok(answer) => return Ok(answer),
                 Err(CallError::NotSent(detail)) => unreached.push(format!("{}: {detail}", gateway_kit::mask(url))),
-                other => return other.map_err(Failure::from),
+                Err(error) => return Err(self.failed(LOCK_SERVER, url, error).await),
             }
         }
-        Err(Failure::new(
+        let failure = Failure::new(
             crate::exit::UNAVAILABLE,
             format!("no lock server could be reached ({})", unreached.join("; ")),
-        ))
+        );
+        Err(failure.with_next_step(&LOCK_SERVER.next_step()))
+    }
+
+    /// Asks the payment resource.
+    pub async fn ask_payments<T>(
+        &self,
+        at: &PaymentArgs,
+        call: impl AsyncFnOnce(PaymentApi) -> Result<T, CallError>,
+    ) -> Result<T, Failure> {
+        match call(self.payments(&at.payments)).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.failed(PAYMENTS, &at.payments, error).await),
+        }
+    }
+
+    /// Asks the rail proxy.
+    pub async fn ask_rail_proxy<T>(
+        &self,
+        at: &PaymentArgs,
+        call: impl AsyncFnOnce(RailProxyApi) -> Result<T, CallError>,
+    ) -> Result<T, Failure> {
+        match call(self.rail_proxy(&at.rail_proxy)).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.failed(RAIL_PROXY, &at.rail_proxy, error).await),
+        }
+    }
+
+    /// Why a call failed, with the address that was tried. Where something answered that has no such route, it is asked what
+    /// it is.
+    async fn failed(&self, needed: Needed, url: &str, error: CallError) -> Failure {
+        let is_foreign = match &error {
+            CallError::Problem(problem) => matches!(problem.code, Code::NotFound | Code::MethodNotAllowed),
+            CallError::Garbled { .. } => true,
+            CallError::NotSent(_) | CallError::Ambiguous(_) => false,
+        };
+        let (shown, wanted) = (gateway_kit::mask(url), needed.component);
+        if is_foreign {
+            let version = self
+                .caller(url)
+                .get_json::<serde_json::Value>("/version", &self.trace)
+                .await;
+            let answered = version
+                .ok()
+                .and_then(|version| Some(version.get("component")?.as_str()?.to_owned()));
+            match answered {
+                Some(component) if component != wanted => {
+                    return Failure::usage(format!(
+                        "a {component} answers at {shown}, and this needs a {wanted}: its address is given with {} or {}",
+                        needed.flag, needed.variable
+                    ));
+                }
+                Some(_) => {}
+                None => {
+                    return Failure::new(
+                        crate::exit::UNAVAILABLE,
+                        format!("what answers at {shown} is no {wanted}: {error}"),
+                    )
+                    .with_next_step(&needed.next_step());
+                }
+            }
+        }
+        if matches!(error, CallError::Problem(_)) {
+            return error.into();
+        }
+        let failure = Failure::new(crate::exit::UNAVAILABLE, format!("{wanted} at {shown}: {error}"));
+        failure.with_next_step(&needed.next_step())
     }
 
     /// The payment resource.
@@ -121,9 +231,24 @@ impl Api {
 #[derive(clap::Args, Debug, Clone)]
 pub struct OperatorArgs {
     /// Who you are, for the audit trail.
-    #[arg(long, value_name = "NAME", env = "USER")]
+    #[arg(long, value_name = "NAME", env = "USER", value_parser = operator)]
     pub operator: String,
     /// Why, 8 to 500 characters, for the audit trail.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = reason)]
     pub reason: String,
+}
+
+/// Looked at before anything is asked or done.
+fn operator(text: &str) -> Result<String, String> {
+    let text = text.trim();
+    if !(1..=128).contains(&text.chars().count()) || text.chars().any(char::is_control) {
+        return Err("must be 1 to 128 characters without control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+fn reason(text: &str) -> Result<String, &'static str> {
+    gateway_kit::reason(text)
+        .map(str::to_owned)
+        .map_err(|invalid| invalid.reason)
 }

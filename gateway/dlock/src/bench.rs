@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A lock server that runs already; else a child on the embedded store.
-    #[arg(long, value_name = "URL", env = "DLOCK_LOCK_SERVER", conflicts_with = "store")]
+    #[arg(long, value_name = "URL", env = "DLOCK_LOCK_SERVER", conflicts_with = "store", value_parser = crate::api::url)]
     lock_server: Option<String>,
     /// The child's store: `sqlite` (a temporary one), `pg` or `etcd` (a server in a container for this run), or the URL
     /// of a server that runs; `sqlite` where nothing is said.

@@ -60,20 +60,120 @@ pub fn host(settings: &Settings) -> Result<Host, Failure> {
     Ok(host)
 }
 
+/// An error of a component that can tell whether its configuration is to blame.
+pub trait Blame: std::fmt::Display {
+    /// Whether starting it again is of no use before somebody has changed a setting.
+    fn is_misconfigured(&self) -> bool;
+}
+
+/// An address that is none, and not one that is taken.
+fn is_no_address(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::InvalidInput
+}
+
+impl Blame for lock_server::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::UnknownStore { .. } => true,
+            Self::Http(error) => is_no_address(error),
+            Self::Store { .. } => false,
+        }
+    }
+}
+
+impl Blame for payment_resource::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Serve(error) => is_no_address(error),
+            Self::Store(_) => false,
+        }
+    }
+}
+
+impl Blame for rail_proxy::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Serve(error) => is_no_address(error),
+            Self::Store(_) => false,
+        }
+    }
+}
+
+impl Blame for payout_executor::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::Setting { .. } | Self::History(..) | Self::Lock(lock_api::LockError::Invalid { .. }) => true,
+            Self::Serve(error) => is_no_address(error),
+            Self::Lock(_) | Self::Metrics(_) => false,
+        }
+    }
+}
+
+impl Blame for operator_console::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::Setting { .. } => true,
+            Self::Serve(error) => is_no_address(error),
+        }
+    }
+}
+
+impl Blame for fence_kit::RunError {
+    fn is_misconfigured(&self) -> bool {
+        match self {
+            Self::Option(_) => true,
+            Self::Serve(error) => is_no_address(error),
+            Self::Store(_) => false,
+        }
+    }
+}
+
+/// Files that a setting names and that have to be readable from the start.
+const READ_FILES: [&str; 3] = [
+    "lock.store.password-file",
+    "payment.store.password-file",
+    "rail.store.password-file",
+];
+
+fn files_can_be_read(settings: &Settings) -> Result<(), Failure> {
+    for name in READ_FILES {
+        if let Some(path) = settings.text(name) {
+            let read = std::fs::File::open(path);
+            read.map_err(|error| Failure::usage(format!("{name}: {path}: {error}")))?;
+        }
+    }
+    Ok(())
+}
+
 /// Loads the configuration, prints it where that is asked for, else runs a component to its end.
-pub fn component<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
+pub fn component<E: Blame, F: Future<Output = Result<(), E>>>(
     name: &'static str,
     config: &ConfigArgs,
     flags: &[(&str, Option<String>)],
     run: impl FnOnce(Settings, String, Host) -> F,
 ) -> crate::Outcome {
+    checked_component(name, config, flags, |_| Ok(()), run)
+}
+
+/// As [`component`], with what the component itself finds wrong in a configuration, so that printing it tells too.
+pub fn checked_component<E: Blame, F: Future<Output = Result<(), E>>>(
+    name: &'static str,
+    config: &ConfigArgs,
+    flags: &[(&str, Option<String>)],
+    check: impl FnOnce(&Settings) -> Result<(), E>,
+    run: impl FnOnce(Settings, String, Host) -> F,
+) -> crate::Outcome {
     let settings = config.load(flags)?;
+    check(&settings).map_err(|error| Failure::usage(error.to_string()))?;
     if config.print_config {
         print!("{}", settings.to_toml());
         return Ok(crate::exit::OK);
     }
     gateway_kit::init_logging(name, gateway_kit::LogFormat::configured(&settings));
     gateway_kit::apply_log_filter(settings.text("log.filter")).map_err(Failure::usage)?;
+    files_can_be_read(&settings)?;
     let host = host(&settings)?;
     let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
     let reloading = reload_on_hangup(config, flags, settings.clone());
@@ -88,7 +188,12 @@ pub fn component<E: std::fmt::Display, F: Future<Output = Result<(), E>>>(
         Ok(()) => Ok(crate::exit::OK),
         Err(error) => {
             tracing::error!(event = "component_failed", %error);
-            Err(Failure::new(crate::exit::UNAVAILABLE, format!("{name}: {error}")))
+            let code = if error.is_misconfigured() {
+                crate::exit::USAGE
+            } else {
+                crate::exit::UNAVAILABLE
+            };
+            Err(Failure::new(code, format!("{name}: {error}")))
         }
     }
 }

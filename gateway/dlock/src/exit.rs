@@ -50,8 +50,27 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
-    /// Says it on standard error; a problem of the service also in full, so that its fields can be read.
-    pub fn report(&self) -> ExitCode {
+    /// With what to do about it, where nobody was reached.
+    #[must_use]
+    pub fn with_next_step(mut self, step: &str) -> Self {
+        if self.code == UNAVAILABLE && self.problem.is_none() {
+            self.message = format!("{}; {step}", self.message);
+        }
+        self
+    }
+
+    /// Says it on standard error; a problem of the service also in full, so that its fields can be read. As JSON it is one
+    /// object on one line: `message`, `exit_code`, and `problem` as the service gave it, or null.
+    pub fn report(&self, as_json: bool) -> ExitCode {
+        if as_json {
+            let told = serde_json::json!({
+                "message": self.message,
+                "exit_code": self.code,
+                "problem": self.problem,
+            });
+            eprintln!("{told}");
+            return ExitCode::from(self.code);
+        }
         eprintln!("dlock: {}", self.message);
         if let Some(problem) = &self.problem {
             for (field, value) in &problem.fields {
@@ -76,7 +95,7 @@ impl From<CallError> for Failure {
             other => return Self::new(UNAVAILABLE, other.to_string()),
         };
         let code = match problem.code {
-            Code::HeldByOther => CONTENTION,
+            Code::HeldByOther | Code::LockDelayed => CONTENTION,
             Code::InvalidRequest | Code::FencingTokenInvalid | Code::FencingTokenRequired => USAGE,
             code if code.status() >= 500 => UNAVAILABLE,
             _ => REFUSED,
@@ -92,7 +111,7 @@ impl From<CallError> for Failure {
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         let code = match &error {
-            LockError::HeldByOther(_) | LockError::ContentionExceeded { .. } => CONTENTION,
+            LockError::HeldByOther(_) | LockError::ContentionExceeded { .. } | LockError::Delayed { .. } => CONTENTION,
             LockError::Lost(_) => LOST,
             LockError::Invalid { .. } => USAGE,
             _ => UNAVAILABLE,

@@ -3,12 +3,12 @@
 use crate::api::{OperatorArgs, url};
 use crate::exit::{Failure, OK, REFUSED};
 use crate::fence_proxy::{lock_key, sqlite};
-use crate::output::{self, OutputArgs};
-use fence_kit::proxy::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer};
+use crate::output::{self, Column, Format, OutputArgs};
+use fence_kit::proxy::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer, OpenRow};
 use fence_kit::{Keeper, KeeperOptions, SqliteMarks, sql};
 use host_kit::Host;
 use http_client::path_segment;
-use http_contract::{Problem, header};
+use http_contract::{PAGE_LIMIT_MAX, Problem, header};
 use lock_api::LockKey;
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -34,6 +34,9 @@ enum Verb {
         /// Of this key alone.
         #[arg(value_parser = lock_key)]
         key: Option<LockKey>,
+        /// The store's file, `sqlite:PATH`, of a proxy that does not run.
+        #[arg(long, value_name = "URL", value_parser = sqlite, conflicts_with = "admin")]
+        store: Option<String>,
         #[command(flatten)]
         proxy: ProxyArgs,
         #[command(flatten)]
@@ -78,18 +81,41 @@ struct ProxyArgs {
     admin: String,
 }
 
+/// What is shown of a request without an answer.
+const OPEN: [Column; 7] = [
+    ("KEY", "key"),
+    ("TOKEN", "token"),
+    ("ID", "id"),
+    ("WHAT", "what"),
+    ("SINCE", "begun_at"),
+    ("IN_FLIGHT", "in_flight"),
+    ("CAUSE", "cause"),
+];
+
 pub fn run(args: Args) -> crate::Outcome {
     crate::block_on(async {
         match args.verb {
             Verb::Sql { uninstall } => {
                 print!("{}", if uninstall { sql::UNINSTALL } else { sql::INSTALL });
             }
-            Verb::Open { key, proxy, output } => {
+            Verb::Open {
+                key,
+                store: Some(path),
+                output,
+                ..
+            } => {
+                let keeper = keeper_of(&path).await?;
+                let open = keeper.open_requests(key, PAGE_LIMIT_MAX).await;
+                let open = open.map_err(|error| Failure::new(crate::exit::UNAVAILABLE, error.to_string()))?;
+                let items = open.into_iter().map(|(open, _)| OpenRow::from(open)).collect();
+                output::list(output.output, &OpenAnswer { items }, &OPEN)?;
+            }
+            Verb::Open { key, proxy, output, .. } => {
                 let query = key
                     .map(|key| format!("?key={}", path_segment(key.as_str())))
                     .unwrap_or_default();
                 let answer: OpenAnswer = get(&proxy, &format!("/v1/fence/open{query}")).await?;
-                output::object(output.output, &answer)?;
+                output::list(output.output, &answer, &OPEN)?;
             }
             Verb::Mark { key, proxy, output } => {
                 let path = format!("/v1/fence/mark?key={}", path_segment(key.as_str()));
@@ -105,9 +131,18 @@ pub fn run(args: Args) -> crate::Outcome {
                 output,
             } => {
                 let ids = (!ids.is_empty()).then_some(ids);
+                let nothing = |cleared: usize| {
+                    if cleared == 0 {
+                        eprintln!("dlock: there was none: no such request of {key} was open");
+                    }
+                };
                 if let Some(path) = store {
                     let cleared = in_file(&path, &key, ids.as_deref(), &by).await?;
-                    println!("cleared {cleared}");
+                    match output.output {
+                        Format::Json => output::object(Format::Json, &cleared)?,
+                        Format::Table => println!("cleared {}", cleared.cleared.len()),
+                    }
+                    nothing(cleared.cleared.len());
                 } else {
                     let body = ClearBody {
                         key: key.as_str().to_owned(),
@@ -121,6 +156,7 @@ pub fn run(args: Args) -> crate::Outcome {
                         .send_json(&body);
                     let answer: ClearAnswer = read(&proxy, request.await).await?;
                     output::object(output.output, &answer)?;
+                    nothing(answer.cleared.len());
                 }
             }
         }
@@ -129,21 +165,23 @@ pub fn run(args: Args) -> crate::Outcome {
 }
 
 /// The file has one owner at a time: a proxy that runs keeps this out, and its operator talks to it instead.
-async fn in_file(path: &str, key: &LockKey, ids: Option<&[String]>, by: &OperatorArgs) -> Result<usize, Failure> {
+async fn keeper_of(path: &str) -> Result<Keeper, Failure> {
     let unavailable = |error: &dyn std::fmt::Display| Failure::new(crate::exit::UNAVAILABLE, error.to_string());
     if !Path::new(path).exists() {
         return Err(Failure::usage(format!("{path}: there is no such file")));
     }
-    if !(8..=500).contains(&by.reason.trim().chars().count()) {
-        return Err(Failure::usage("--reason must be 8 to 500 characters"));
-    }
     let host = Host::system();
     let marks = SqliteMarks::open(Path::new(path), &host).map_err(|error| unavailable(&error))?;
-    let keeper = Keeper::new(Arc::new(marks), &host, KeeperOptions::default())
+    Keeper::new(Arc::new(marks), &host, KeeperOptions::default())
         .await
-        .map_err(|error| unavailable(&error))?;
-    match keeper.clear(key, ids, &by.operator, by.reason.trim()).await {
-        Ok(cleared) => Ok(cleared.len()),
+        .map_err(|error| unavailable(&error))
+}
+
+async fn in_file(path: &str, key: &LockKey, ids: Option<&[String]>, by: &OperatorArgs) -> Result<ClearAnswer, Failure> {
+    match keeper_of(path).await?.clear(key, ids, &by.operator, &by.reason).await {
+        Ok(cleared) => Ok(ClearAnswer {
+            cleared: cleared.into_iter().map(OpenRow::from).collect(),
+        }),
         Err(error) => Err(Failure::new(REFUSED, format!("nothing was cleared: {error:?}"))),
     }
 }
@@ -163,7 +201,8 @@ where
 {
     let garbled =
         |error: &dyn std::fmt::Display| Failure::new(crate::exit::UNAVAILABLE, format!("{}: {error}", proxy.admin));
-    let mut answer = answer.map_err(|error| garbled(&error))?;
+    let next_step = "is the proxy running? Its admin address is given with --admin; without it, --store reads its file";
+    let mut answer = answer.map_err(|error| garbled(&error).with_next_step(next_step))?;
     let body = answer.body().limit(16 << 20).await.map_err(|error| garbled(&error))?;
     if answer.status().is_success() {
         return serde_json::from_slice(&body).map_err(|error| garbled(&error));

@@ -1,6 +1,6 @@
 //! The fencing proxy.
 
-use crate::config::{ConfigArgs, component, duration};
+use crate::config::{ConfigArgs, checked_component, duration};
 use crate::exit::Failure;
 use fence_kit::{KeeperOptions, KeySource, ProxyOptions, RuleKind};
 use lock_api::LockKey;
@@ -41,15 +41,15 @@ pub struct Args {
     /// GET and HEAD need a token too.
     #[arg(long)]
     fence_reads: bool,
-    /// How long the service may take for a whole answer.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    /// How long the service may take for a whole answer; at least 100ms.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = timeout)]
     timeout: Duration,
     /// The largest body that is passed on, in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     body_limit: u64,
     /// The service's word that a request has no effect later than this after its connection was closed; without it an
-    /// unanswered one closes its key until an operator clears it.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// unanswered one closes its key until an operator clears it. At least 1s.
+    #[arg(long, value_name = "DURATION", value_parser = settled_after)]
     settled_after: Option<Duration>,
     #[command(flatten)]
     config: ConfigArgs,
@@ -61,6 +61,25 @@ pub fn sqlite(text: &str) -> Result<String, String> {
         Some(path) if !path.is_empty() => Ok(path.to_owned()),
         _ => Err("must be sqlite:PATH".to_owned()),
     }
+}
+
+/// In less than this hardly any service answers, and each request would leave a doubt.
+fn timeout(text: &str) -> Result<Duration, String> {
+    at_least(Duration::from_millis(100), text)
+}
+
+/// What lies in buffers on the way may take longer than less than this.
+fn settled_after(text: &str) -> Result<Duration, String> {
+    at_least(Duration::from_secs(1), text)
+}
+
+fn at_least(least: Duration, text: &str) -> Result<Duration, String> {
+    duration(text).and_then(|given| {
+        if given < least {
+            return Err(format!("must be at least {least:?}"));
+        }
+        Ok(given)
+    })
 }
 
 /// A key.
@@ -102,10 +121,11 @@ pub fn run(args: &Args) -> crate::Outcome {
         ..ProxyOptions::new(&args.listen, admin, &args.upstream, &args.store, key.clone())
     };
     let flags = [("http.listen", args.admin.clone())];
-    component(
+    checked_component(
         fence_kit::proxy::COMPONENT,
         &args.config,
         &flags,
+        |_| fence_kit::check_upstream(&args.upstream),
         |settings, admin, host| fence_kit::serve(options(admin), settings, host, |_| {}),
     )
 }

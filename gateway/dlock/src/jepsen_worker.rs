@@ -83,6 +83,10 @@ async fn work(args: Args) -> crate::Outcome {
                 seen.refused("CONTENTION_EXCEEDED", None);
                 continue;
             }
+            Err(LockError::Delayed { .. }) => {
+                seen.refused("LOCK_DELAYED", None);
+                continue;
+            }
             Err(error) => {
                 seen.unknown(&error.to_string());
                 continue;

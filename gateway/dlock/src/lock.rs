@@ -1,11 +1,15 @@
 //! Locks, by hand.
 
+mod hand_over;
+
 use crate::api::{Api, LockServerArgs, OperatorArgs};
 use crate::config::duration;
 use crate::exit::{Failure, OK};
 use crate::output::{self, OutputArgs};
 use http_client::CallError;
-use http_contract::lock::{AcquireBody, AuditRow, CheckVerdict, KeyStatus, LockView, OpenSessionRequest, RevokeBody};
+use http_contract::lock::{
+    AcquireBody, AuditRow, CheckVerdict, KeyStatus, LockView, OpenSessionRequest, RevokeBody, YieldRequested,
+};
 use lock_api::{FencingToken, LockKey};
 use std::time::Duration;
 
@@ -36,6 +40,10 @@ enum Verb {
         /// How long to wait for it in the server's queue, at most 30s.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
+        /// How long the lock stays closed to everybody when its TTL ends without a release, or it is revoked: at most 60s.
+        /// For what is behind it and checks no token.
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        lock_delay: Option<Duration>,
         /// Take it for a session that exists already.
         #[arg(long, value_name = "ID")]
         session: Option<String>,
@@ -112,7 +120,21 @@ enum Verb {
         #[arg(long, value_name = "FILE")]
         seals_to: Option<std::path::PathBuf>,
     },
-    /// Break a live lock (break-glass). Without `--token` it only shows what would be broken.
+    /// Ask the holder to give its lock up by itself: try it before a revoke. It ends nothing; the holder reads of it in its
+    /// next heartbeat. Without `--token` it only shows who would be asked.
+    Yield {
+        #[command(flatten)]
+        servers: LockServerArgs,
+        /// Which key.
+        key: String,
+        /// The token whose holder is asked, as `dlock lock show` showed it.
+        #[arg(long, value_name = "TOKEN")]
+        token: Option<FencingToken>,
+        #[command(flatten)]
+        by: OperatorArgs,
+    },
+    /// Break a live lock (break-glass). Try `dlock lock yield` first, or `--yield-first`: a holder that gives its lock up by
+    /// itself comes to a good end. Without `--token` it only shows what would be broken.
     Revoke {
         #[command(flatten)]
         servers: LockServerArgs,
@@ -121,6 +143,10 @@ enum Verb {
         /// The token to be revoked, as `dlock lock show` showed it.
         #[arg(long, value_name = "TOKEN")]
         token: Option<FencingToken>,
+        /// Ask the holder to give it up by itself, and break it only if it is still held after this long. A holder reads of
+        /// it within a third of its session's TTL.
+        #[arg(long, value_name = "DURATION", value_parser = duration, requires = "token")]
+        yield_first: Option<Duration>,
         #[command(flatten)]
         by: OperatorArgs,
     },
@@ -158,10 +184,12 @@ async fn verb(args: Args) -> crate::Outcome {
             owner,
             ttl,
             wait,
+            lock_delay,
             session,
             request_id,
         } => {
             let key = LockKey::new(key)?;
+            let opened_here = session.is_none();
             let session_id = match session {
                 Some(id) => id,
                 None => {
@@ -176,17 +204,23 @@ async fn verb(args: Args) -> crate::Outcome {
                 }
             };
             let body = AcquireBody {
-                session_id,
+                session_id: session_id.clone(),
                 request_id,
                 ttl_ms: ms(ttl),
                 wait_ms: ms(wait),
                 witness_token: None,
+                lock_delay_ms: ms(lock_delay),
                 metadata: None,
             };
-            let grant = api
+            let granted = api
                 .lock_server(&servers, async |s| s.acquire(&key, &body, trace).await)
-                .await?;
-            output::object(format, &grant)?;
+                .await;
+            if granted.is_err() && opened_here {
+                // Nobody else knows of it. What was granted without our hearing of it is given back with it.
+                let close = api.lock_server(&servers, async |s| s.close_session(&session_id, trace).await);
+                drop(close.await);
+            }
+            output::object(format, &granted?)?;
         }
         Verb::Release {
             servers,
@@ -232,6 +266,9 @@ async fn verb(args: Args) -> crate::Outcome {
                 ("OWNER", "holder.owner"),
                 ("SINCE", "holder.since"),
                 ("EXPIRES_IN_MS", "expires_in_ms"),
+                ("LOCK_DELAY_MS", "lock_delay_ms"),
+                ("CLOSED_FOR_MS", "closed_for_ms"),
+                ("YIELD_TO", "yield_requested.by"),
                 ("WAITERS", "waiters"),
             ];
             output::list(format, &page, &columns)?;
@@ -264,7 +301,7 @@ async fn verb(args: Args) -> crate::Outcome {
             after,
             seals_to,
         } => crate::verify::export::run(&api, &servers, after, seals_to.as_deref()).await?,
-        Verb::Revoke {
+        Verb::Yield {
             servers,
             key,
             token,
@@ -272,8 +309,28 @@ async fn verb(args: Args) -> crate::Outcome {
         } => {
             let key = LockKey::new(key)?;
             let Some(token) = token else {
-                return Err(would_break(&show(&api, &servers, &key).await?));
+                return Err(would(&Act::AskToYield, &show(&api, &servers, &key).await?));
             };
+            let asked = hand_over::ask(&api, &servers, &key, token, &by).await?;
+            output::object(format, &asked)?;
+        }
+        Verb::Revoke {
+            servers,
+            key,
+            token,
+            yield_first,
+            by,
+        } => {
+            let key = LockKey::new(key)?;
+            let Some(token) = token else {
+                return Err(would(&Act::Break, &show(&api, &servers, &key).await?));
+            };
+            if let Some(within) = yield_first
+                && let Some(yielded) = hand_over::ask_first(&api, &servers, &key, token, &by, within).await?
+            {
+                output::object(format, &yielded)?;
+                return Ok(OK);
+            }
             let body = RevokeBody {
                 revoke_token: token.get(),
                 reason: by.reason,
@@ -306,19 +363,34 @@ pub async fn show(api: &Api, servers: &LockServerArgs, key: &LockKey) -> Result<
     api.lock_server(servers, async |s| s.lock(key, &api.trace).await).await
 }
 
-/// A revoke says what it breaks before it breaks it (case L30).
-fn would_break(view: &LockView) -> Failure {
+/// What an operator is about to do to a holder.
+enum Act {
+    AskToYield,
+    Break,
+}
+
+/// A verb that meets a holder says whom it meets before it does (case L30).
+fn would(act: &Act, view: &LockView) -> Failure {
+    let (nothing, what) = match act {
+        Act::AskToYield => ("nobody to ask", "ask for the lock of"),
+        Act::Break => ("nothing to revoke", "break the lock of"),
+    };
     let Some(holder) = view.holder.as_ref().filter(|_| view.state == KeyStatus::Held) else {
         return Failure::new(
             crate::exit::REFUSED,
-            format!("{} is free: there is nothing to revoke", view.key),
+            format!("{} is free: there is {nothing}", view.key),
         );
     };
+    let asked = view.yield_requested.as_ref().map(|asked| {
+        let YieldRequested { by, at, .. } = asked;
+        format!(", asked to yield by {by} at {at}")
+    });
     Failure::usage(format!(
-        "this would break the lock of {} on {}, held since {}, {} ms left, {} waiting; to do it, add --token {}",
+        "this would {what} {} on {}, held since {}{}, {} ms left, {} waiting; to do it, add --token {}",
         holder.owner,
         view.key,
         holder.since,
+        asked.unwrap_or_default(),
         view.expires_in_ms.unwrap_or_default(),
         view.waiters,
         holder.token
@@ -378,7 +450,10 @@ fn watch_line(event: &str, data: &serde_json::Value) -> String {
         let state = match (view.state, view.holder) {
             (KeyStatus::Held, Some(holder)) => format!("held by {} since {}", holder.owner, holder.since),
             (KeyStatus::Held, None) => "held".to_owned(),
-            (KeyStatus::Free, _) => "free".to_owned(),
+            (KeyStatus::Free, _) => match view.closed_for_ms {
+                Some(closed) => format!("free, closed for {closed} ms"),
+                None => "free".to_owned(),
+            },
         };
         let token = view.token.map_or_else(|| "-".to_owned(), |token| token.to_string());
         return format!("{event} {state}, token {token}, {} waiting", view.waiters);

@@ -2,7 +2,7 @@
 
 use crate::config::{ConfigArgs, component};
 
-/// Grants locks under rising tokens (L1 to L10). Fails closed: on doubt there is no grant.
+/// Grants locks under rising tokens (L1 to L11). Fails closed: on doubt there is no grant.
 #[derive(clap::Args)]
 pub struct Args {
     /// The address to listen on; port 0 takes a free one. Setting `http.listen`.

@@ -17,6 +17,8 @@ mod doctor;
 mod exec;
 mod exit;
 mod fence;
+#[cfg(feature = "lab")]
+mod fence_kit_worker;
 mod fence_proxy;
 mod healthcheck;
 #[cfg(feature = "lab")]
@@ -45,7 +47,7 @@ mod up;
 mod verify;
 mod version;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use exit::Failure;
 use std::process::ExitCode;
 
@@ -53,6 +55,7 @@ use std::process::ExitCode;
 ///
 /// Exit codes: 0 done · 1 refused · 64 usage or configuration · 69 service unavailable · 70 internal error ·
 /// 75 the lock is held by somebody else · 76 the lock was lost. `dlock exec` passes its command's own code through.
+/// With `-o json` an error is one JSON object on standard error: `message`, `exit_code`, `problem`.
 #[derive(Parser)]
 #[command(name = "dlock", version = version::TEXT, max_term_width = 100, propagate_version = true)]
 struct Cli {
@@ -91,6 +94,10 @@ enum Command {
     #[cfg(feature = "lab")]
     #[command(hide = true)]
     JepsenWorker(jepsen_worker::Args),
+    /// One writer of `dlock scenario fence-kit` (lab only).
+    #[cfg(feature = "lab")]
+    #[command(hide = true)]
+    FenceKitWorker(fence_kit_worker::Args),
     /// Lose what one container sends another one (lab only).
     #[cfg(feature = "lab")]
     #[command(hide = true)]
@@ -133,15 +140,22 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = Cli::command()
+        .try_get_matches()
+        .and_then(|matches| Ok((output::is_json(&matches), Cli::from_arg_matches(&matches)?)));
+    let (as_json, cli) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => {
             // Help and version are answers, everything else is a mistake in usage (C5.1: 64).
+            if error.use_stderr() && output::asks_for_json(std::env::args_os()) {
+                return Failure::usage(error.to_string().trim_end()).report(true);
+            }
             let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
             let _ = error.print();
             return ExitCode::from(code);
         }
     };
+    gateway_kit::built_from(version::COMMIT);
     let result = match cli.command {
         Command::LockServer(args) => lock_server::run(&args),
         Command::PaymentResource(args) => payment_resource::run(&args),
@@ -159,6 +173,8 @@ fn main() -> ExitCode {
         Command::Scenario(args) => scenario::run(args),
         #[cfg(feature = "lab")]
         Command::JepsenWorker(args) => jepsen_worker::run(args),
+        #[cfg(feature = "lab")]
+        Command::FenceKitWorker(args) => fence_kit_worker::run(args),
         #[cfg(feature = "lab")]
         Command::OneWay(args) => one_way::run(args),
         #[cfg(feature = "lab")]
@@ -181,7 +197,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(as_json),
     }
 }
 

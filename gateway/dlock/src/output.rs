@@ -17,6 +17,22 @@ pub enum Format {
     Json,
 }
 
+/// Whether a verb was told to answer in JSON: then its errors are JSON too.
+pub fn is_json(matches: &clap::ArgMatches) -> bool {
+    let here = matches.try_get_one::<Format>("output");
+    here.ok().flatten() == Some(&Format::Json) || matches.subcommand().is_some_and(|(_, matches)| is_json(matches))
+}
+
+/// The same of a command line that cannot be understood otherwise. What follows `--` belongs to another command.
+pub fn asks_for_json(args: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    let args: Vec<_> = args.take_while(|arg| arg != "--").collect();
+    args.iter()
+        .any(|arg| arg == "-ojson" || arg == "--output=json" || arg == "-o=json")
+        || args
+            .windows(2)
+            .any(|pair| (pair[0] == "-o" || pair[0] == "--output") && pair[1] == "json")
+}
+
 /// `-o table|json`.
 #[derive(clap::Args, Debug, Clone, Copy)]
 pub struct OutputArgs {
@@ -35,20 +51,12 @@ fn plain(value: &Value) -> String {
             .map(|item| format!("{}#{}", plain(at(item, "key")), plain(at(item, "token"))))
             .collect::<Vec<_>>()
             .join(" "),
-        // What a session holds: each key with its token.
-        Value::Array(items) if items.iter().all(|item| item.get("key").is_some()) => items
-            .iter()
-            .map(|item| format!("{}#{}", plain(at(item, "key")), plain(at(item, "token"))))
-            .collect::<Vec<_>>()
-            .join(" "),
         other => other.to_string(),
     }
 }
 
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    // Columns are padded; the last one's padding is of no use to anybody.
-    let text: String = text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
     // Columns are padded; the last one's padding is of no use to anybody.
     let text: String = text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect();
     out.write_all(text.as_bytes())

@@ -1,11 +1,12 @@
 //! Payouts, by hand.
 
-use crate::api::{Api, LockServerArgs, OperatorArgs, PaymentArgs};
+use crate::api::{Api, LOCK_SERVER, LockServerArgs, OperatorArgs, PaymentArgs};
 use crate::config::ConfigArgs;
 use crate::exit::{Failure, OK, REFUSED};
 use crate::output::{self, OutputArgs};
 use clap::ValueEnum;
-use http_client::PayoutFilter;
+use http_client::{CallError, PayoutFilter};
+use http_contract::Code;
 use http_contract::payment::{PayoutState, Resolution, ResolveBody};
 use lock_api::{FencingToken, LockKey, Owner};
 use lock_client::{ClientOptions, LockClient};
@@ -79,7 +80,7 @@ enum Verb {
         by: OperatorArgs,
     },
     /// After a revoke: raise both fence points of an account, so that the revoked holder is refused from now on although
-    /// nobody has acquired yet.
+    /// nobody has acquired yet. A point that is as high already says so, and that is no failure.
     Fence {
         #[command(flatten)]
         at: PaymentArgs,
@@ -147,8 +148,7 @@ async fn verb(args: Args) -> crate::Outcome {
                 account_id: account,
             };
             let page = api
-                .payments(&at.payments)
-                .payouts(&filter, limit, cursor.as_deref(), trace)
+                .ask_payments(&at, async |p| p.payouts(&filter, limit, cursor.as_deref(), trace).await)
                 .await?;
             let columns = [
                 ("PAYOUT", "payout_id"),
@@ -162,7 +162,9 @@ async fn verb(args: Args) -> crate::Outcome {
             output::list(format, &page, &columns)?;
         }
         Verb::Show { at, payout_id } => {
-            let payout = api.payments(&at.payments).payout(&payout_id, trace).await?;
+            let payout = api
+                .ask_payments(&at, async |p| p.payout(&payout_id, trace).await)
+                .await?;
             let submission = match api.rail_proxy(&at.rail_proxy).submission(&payout_id, trace).await {
                 Ok(submission) => Some(submission),
                 Err(error) if error.code() == Some(http_contract::Code::SubmissionNotFound) => None,
@@ -177,7 +179,9 @@ async fn verb(args: Args) -> crate::Outcome {
             )?;
         }
         Verb::History { at, payout_id } => {
-            let page = api.payments(&at.payments).payout_history(&payout_id, trace).await?;
+            let page = api
+                .ask_payments(&at, async |p| p.payout_history(&payout_id, trace).await)
+                .await?;
             let columns = [
                 ("SEQ", "seq"),
                 ("AT", "at"),
@@ -208,23 +212,29 @@ async fn verb(args: Args) -> crate::Outcome {
                 rail_reference,
                 reason: Some(by.reason),
             };
-            let payments = api.payments(&at.payments);
-            let account = payments.payout(&payout_id, trace).await?.account_id;
+            let account = api
+                .ask_payments(&at, async |p| p.payout(&payout_id, trace).await)
+                .await?
+                .account_id;
             let settings = config.load(&[])?;
             let options = ClientOptions::configured(
                 Owner::new(by.operator.as_str())?,
                 |name| settings.optional_duration(name),
                 u32::try_from(settings.integer("lock.acquire.max-attempts")).unwrap_or(u32::MAX),
             );
-            let client = LockClient::connect(&servers.urls, options).await?;
+            let unreached = |error| Failure::from(error).with_next_step(&LOCK_SERVER.next_step_at(&servers.urls));
+            let client = LockClient::connect(&servers.urls, options).await.map_err(unreached)?;
             let held = client
                 .lock(&lock_of(&account)?)
                 .trace(*trace)
                 .acquire_within(wait)
-                .await?;
+                .await
+                .map_err(unreached)?;
             let token = held.check_still_held().map_err(lock_api::LockError::Lost)?;
-            let resolved = payments
-                .resolve_by_hand(&payout_id, token, &by.operator, &body, trace)
+            let resolved = api
+                .ask_payments(&at, async |p| {
+                    p.resolve_by_hand(&payout_id, token, &by.operator, &body, trace).await
+                })
                 .await;
             if let Err(error) = held.release().await {
                 eprintln!("dlock: the account's lock was not released: {error}");
@@ -245,31 +255,46 @@ async fn verb(args: Args) -> crate::Outcome {
                 None => highest_token(&api, &servers, &lock_of(&account_id)?).await?,
             };
             // Both points, whatever one of them says: each refuses the revoked holder on its own (FR-17).
-            let payment = api.payments(&at.payments).fence(&account_id, token, trace).await;
-            let rail = api
-                .rail_proxy(&at.rail_proxy)
-                .fence_account(&account_id, token, trace)
+            let payment = api
+                .ask_payments(&at, async |p| already(p.fence(&account_id, token, trace).await))
                 .await;
-            let shown = |result: Result<serde_json::Value, String>| match result {
-                Ok(value) => value,
-                Err(error) => serde_json::json!({ "error": error }),
+            let rail = api
+                .ask_rail_proxy(&at, async |r| already(r.fence_account(&account_id, token, trace).await))
+                .await;
+            let shown = |result: &Result<serde_json::Value, Failure>| match result {
+                Ok(value) => value.clone(),
+                Err(error) => serde_json::json!({ "error": error.to_string() }),
             };
-            let as_json =
-                |value: Result<serde_json::Value, serde_json::Error>| value.map_err(|error| error.to_string());
             output::object(
                 format,
                 &serde_json::json!({
                     "account_id": account_id,
                     "token": token.get(),
-                    "payment_resource": shown(payment.as_ref().map_err(ToString::to_string).and_then(|a| as_json(serde_json::to_value(a)))),
-                    "rail_proxy": shown(rail.as_ref().map_err(ToString::to_string).and_then(|a| as_json(serde_json::to_value(a)))),
+                    "payment_resource": shown(&payment),
+                    "rail_proxy": shown(&rail),
                 }),
             )?;
-            payment?;
-            rail?;
+            for (point, answer) in [("payment-resource", payment?), ("rail-proxy", rail?)] {
+                if answer["already"] == true {
+                    eprintln!("dlock: {point} refuses everybody below {token} already");
+                }
+            }
         }
     }
     Ok(OK)
+}
+
+/// A fence point's answer as it is shown. One whose mark is as high already refuses the call itself; what was asked for
+/// holds all the same.
+fn already<T: serde::Serialize>(answer: Result<T, CallError>) -> Result<serde_json::Value, CallError> {
+    match answer {
+        Ok(answer) => Ok(serde_json::to_value(answer).unwrap_or_default()),
+        Err(CallError::Problem(problem)) if problem.code == Code::FencedOut => Ok(serde_json::json!({
+            "already": true,
+            "highest_token": problem.fields.get("highest_token"),
+        })),
+        Err(error) => Err(error),
+    }
 }
 
 /// The highest token ever minted for a key: after a revoke, the revoke's own (FR-08).

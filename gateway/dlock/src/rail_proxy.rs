@@ -1,6 +1,6 @@
 //! The rail proxy.
 
-use crate::config::{ConfigArgs, component};
+use crate::config::{ConfigArgs, checked_component};
 
 /// The way to the rail and fence point (c): records an intent under a token that is not stale, forwards it once, records
 /// what came of it (R1 to R7).
@@ -12,7 +12,7 @@ pub struct Args {
     /// Where paydb is: `sqlite:DIRECTORY` or `postgres://…`. Setting `rail.store.url`.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// The rail. Setting `rail.url`.
+    /// The rail; with `https:` its certificate is verified. Setting `rail.url`.
     #[arg(long, value_name = "URL")]
     rail: Option<String>,
     #[command(flatten)]
@@ -25,5 +25,5 @@ pub fn run(args: &Args) -> crate::Outcome {
         ("rail.store.url", args.store.clone()),
         ("rail.url", args.rail.clone()),
     ];
-    component("rail-proxy", &args.config, &flags, rail_proxy::run)
+    checked_component("rail-proxy", &args.config, &flags, rail_proxy::check, rail_proxy::run)
 }

@@ -11,7 +11,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
     /// Where asynchronous acks go: the rail proxy's `/v1/rail/acks`, or `@FILE` with a file that holds that URL by then.
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = ack_url)]
     ack_url: Option<String>,
     /// What chance hangs on: the same seed gives the same faults.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -23,6 +23,14 @@ pub struct Args {
 
 /// Names the fault points to be armed, as `debug.fault-points` does for every other component.
 const FAULT_POINTS: &str = "DLOCK_DEBUG_FAULT_POINTS";
+
+/// An address, or a file that will hold one.
+fn ack_url(text: &str) -> Result<String, String> {
+    if text.starts_with('@') {
+        return Ok(text.to_owned());
+    }
+    crate::api::url(text)
+}
 
 pub fn run(args: Args) -> crate::Outcome {
     gateway_kit::init_logging("rail-stub", gateway_kit::LogFormat::Auto);

@@ -3,6 +3,7 @@
 use crate::api::{Api, LockServerArgs};
 use crate::exit::OK;
 use crate::output::{self, OutputArgs};
+use http_contract::Code;
 
 /// Sessions of the lock service.
 #[derive(clap::Args)]
@@ -33,7 +34,7 @@ enum Verb {
         /// Its id.
         session_id: String,
     },
-    /// Ends a session and frees everything it holds.
+    /// Ends a session and frees everything it holds. One that is not there is said to be, and that is no failure.
     Close {
         #[command(flatten)]
         servers: LockServerArgs,
@@ -69,10 +70,19 @@ pub fn run(args: Args) -> crate::Outcome {
                 output::object(format, &session)?;
             }
             Verb::Close { servers, session_id } => {
-                let closed = api
-                    .lock_server(&servers, async |s| s.close_session(&session_id, trace).await)
+                let (known, closed) = api
+                    .lock_server(&servers, async |s| {
+                        let known = match s.session(&session_id, trace).await {
+                            Err(error) if error.code() == Some(Code::SessionNotFound) => false,
+                            found => found.map(|_| true)?,
+                        };
+                        Ok((known, s.close_session(&session_id, trace).await?))
+                    })
                     .await?;
                 output::object(format, &closed)?;
+                if !known {
+                    eprintln!("dlock: there was no such session: never opened, closed before, or expired");
+                }
             }
         }
         Ok(OK)

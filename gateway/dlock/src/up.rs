@@ -10,6 +10,12 @@ use host_kit::Host;
 use std::path::PathBuf;
 
 /// Run all components as child processes on the embedded stores, with payouts trickling in, until Ctrl-C.
+///
+/// One that ends unasked ends the others too: what still ran would only look like a whole. It is named, with how it ended
+/// and where its log is.
+///
+/// Exit codes: 0 ended by Ctrl-C · 2 it could not begin (a port in use, a component that does not start), or a component
+/// ended unasked · 64 usage.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Where data, logs and prometheus-targets.json are, and are found again; a temporary directory where nothing is said.

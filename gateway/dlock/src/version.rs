@@ -6,7 +6,7 @@ use crate::output::OutputArgs;
 pub const TEXT: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit it was built from; `-dirty` behind it where sources differed, `unknown` where nobody could say (`build.rs`).
-const COMMIT: &str = env!("BUILT_FROM_COMMIT");
+pub const COMMIT: &str = env!("BUILT_FROM_COMMIT");
 
 /// Version, commit and features of this binary. The commit is the one that git had checked out, with `-dirty` where sources
 /// differed from it; `unknown` in a build outside of git that was not told (`DLOCK_COMMIT`).

@@ -6,6 +6,8 @@ mod common;
 
 use common::scenario::{docker, judged};
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 /// Runs a use case, demands that everything came out as it must, and answers the report.
 fn scenario(case: &str, store: &str) -> Value {
@@ -44,4 +46,30 @@ fn another_member_leads_and_no_grant_is_lost() {
         let report = scenario("UC-07", "etcd");
         assert_eq!(report["measured"].as_array().unwrap().len(), 3);
     }
+}
+
+/// A server whose store is not there was silent for a minute.
+#[cfg(feature = "etcd")]
+#[test]
+fn a_server_says_which_store_it_waits_for() {
+    // Port 1 of this machine belongs to nobody.
+    let mut server = common::dlock()
+        .args([
+            "lock-server",
+            "--listen",
+            "127.0.0.1:0",
+            "--store",
+            "etcd://127.0.0.1:1",
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let said = lines
+        .map_while(Result::ok)
+        .filter_map(|line| serde_json::from_str::<Value>(&line).ok())
+        .find(|line| line["event"] == "lock_store_awaited");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(said.expect("it waits in silence")["url"], "etcd://127.0.0.1:1");
 }

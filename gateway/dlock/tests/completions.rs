@@ -36,6 +36,42 @@ fn bash_completes_verbs_options_and_values() {
     assert_eq!(complete("dlock doc"), set(&["doctor"]));
     assert_eq!(complete("dlock verify --se"), set(&["--seals"]));
     assert_eq!(complete("dlock version -o "), set(&["table", "json"]));
+    // As it stands in a .bashrc.
+    let sourced = Command::new("bash")
+        .args(["-c", "source <(\"$1\" completions bash); complete -p dlock", "-"])
+        .arg(common::binary())
+        .output()
+        .unwrap();
+    assert_eq!(code(&sourced), 0, "{}", stderr(&sourced));
+    assert!(stdout(&sourced).contains("-F _dlock"), "{}", stdout(&sourced));
+}
+
+#[test]
+fn fish_completes_verbs_and_options() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("dlock.fish");
+    std::fs::write(&script, completions("fish")).unwrap();
+    for (line, expected) in [
+        ("dlock lock a", &["acquire", "audit"][..]),
+        ("dlock doc", &["doctor"]),
+        ("dlock verify --se", &["--seals"]),
+    ] {
+        let asks = format!("source {}; complete --do-complete '{line}'", script.display());
+        let ran = match Command::new("fish").args(["--no-config", "-c", &asks]).output() {
+            Ok(ran) => ran,
+            Err(error) => return missing("fish", &error),
+        };
+        assert_eq!(code(&ran), 0, "{}", stderr(&ran));
+        let said = stdout(&ran);
+        let words: BTreeSet<_> = said.lines().filter_map(|line| line.split(['\t', '=']).next()).collect();
+        assert_eq!(words, expected.iter().copied().collect(), "{line}");
+    }
+}
+
+/// A shell that is not here checks nothing; CI has all of them.
+fn missing(shell: &str, error: &std::io::Error) {
+    assert!(std::env::var("CI").is_err(), "{shell} is not here: {error}");
+    println!("{shell} is not here ({error}): its completions were not checked");
 }
 
 #[test]
@@ -54,7 +90,7 @@ fn zsh_and_fish_know_the_verbs() {
         std::fs::write(&path, completions(shell)).unwrap();
         match Command::new(shell).arg("-n").arg(&path).output() {
             Ok(ran) => assert_eq!(code(&ran), 0, "{shell}: {}", stderr(&ran)),
-            Err(error) => println!("{shell} is not here ({error}): its syntax was not checked"),
+            Err(error) => missing(shell, &error),
         }
     }
     assert_eq!(code(&dlock().args(["completions", "tcsh"]).output().unwrap()), 64);

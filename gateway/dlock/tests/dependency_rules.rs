@@ -86,6 +86,7 @@ fn the_inventory_is_complete() {
         .chain([
             "lock-api",
             "host-kit",
+            "tls-kit",
             "sql-kit",
             "pg-kit",
             "pay-schema",
@@ -267,8 +268,9 @@ fn every_rule_holds() {
         ("host-kit", "everything takes its clock, chance and threads from it"),
         ("sql-kit", "every embedded store stands on it"),
         ("pg-kit", "every store on PostgreSQL stands on it"),
+        ("tls-kit", "whoever encrypts reads its certificates by it"),
     ] {
-        let allowed = ["lock-api", "host-kit"];
+        let allowed = ["lock-api", "host-kit", "tls-kit"];
         rule(
             edges.of(package).iter().all(|to| allowed.contains(&to.as_str())),
             format!("{package} never looks up {:?}", edges.of(package)),

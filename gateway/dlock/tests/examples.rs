@@ -1,9 +1,9 @@
-//! Every example is run as its words say.
+//! Every example is run as its words say; those of the SDK in `sdk_examples.rs`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
 
-use common::{Lab, Process, binary, cargo, code, stderr, stdout, wait};
+use common::{Lab, Process, binary, code, stderr, stdout, wait};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -52,10 +52,15 @@ fn no_example_is_without_a_test() {
     let tested = [
         "README.md",
         "cron-job.sh",
+        "cron_job.rs",
         "curl-walk-through.sh",
+        "http_resource.rs",
+        "leader_election.rs",
+        "object_store.rs",
         "python",
         "quick-start.sh",
         "sdk.rs",
+        "sql_table.rs",
     ];
     assert_eq!(found, tested.map(str::to_owned).into());
 }
@@ -107,31 +112,6 @@ fn the_quick_start_says_what_happens() {
         assert!(said.contains(line), "{line} is not in\n{said}");
     }
     assert!(lab.json(&["session", "list"])["items"].as_array().unwrap().is_empty());
-}
-
-#[test]
-fn the_sdk_example_sends_each_invoice_under_its_token() {
-    let lab = Lab::new();
-    let ran = cargo()
-        .args([
-            "run",
-            "--quiet",
-            "--offline",
-            "--package",
-            "lock-client",
-            "--example",
-            "sdk",
-        ])
-        .current_dir(examples())
-        .env("DLOCK_LOCK_SERVER", lab.server.url())
-        .output()
-        .unwrap();
-    assert_eq!(code(&ran), 0, "{}", stderr(&ran));
-    assert_eq!(
-        stdout(&ran),
-        "sent INV-1 under token 1\nsent INV-2 under token 1\nsent INV-3 under token 1\nsent INV-4 under token 2\nand 1 more\n"
-    );
-    assert_eq!(lab.state("invoices/2026-11"), "FREE");
 }
 
 #[test]
@@ -223,4 +203,37 @@ while True:
     std::io::BufRead::read_line(&mut said, &mut line).unwrap();
     let seconds: f64 = line.split(' ').nth(2).unwrap().parse().unwrap();
     assert!(seconds < 1.0 && line.contains("its deadline has passed"), "{line}");
+}
+
+#[test]
+fn the_python_client_gives_its_lock_up_when_it_is_asked() {
+    let lab = Lab::new();
+    let yields = "import sys, time
+from dlock import Session
+with Session(sys.argv[1], 'yielder', ttl_ms=1000) as session:
+    lock = session.acquire('asked', lock_delay_ms=60000)
+    print(lock.token, flush=True)
+    while lock.yield_requested is None:
+        lock.check_still_held()
+        time.sleep(0.01)
+    print('asked by', lock.yield_requested['by'], 'released', lock.release(), flush=True)
+";
+    let mut child = python(&["-c", yields, &lab.server.url()], &[])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let reason = ["--operator", "ann", "--reason", "this node is drained"];
+    let asked = lab.json(&[&["lock", "yield", "asked", "--token", line.trim()], &reason[..]].concat());
+    assert_eq!(asked["owner"], "yielder");
+    assert_eq!(wait(&mut child).code(), Some(0));
+    line.clear();
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert_eq!(line, "asked by ann released True\n");
+    assert!(
+        lab.json(&["lock", "show", "asked"]).get("closed_for_ms").is_none(),
+        "a release leaves no delay"
+    );
 }

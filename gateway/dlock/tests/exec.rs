@@ -131,6 +131,53 @@ fn a_held_lock_is_75_at_once_and_after_waiting() {
     );
 }
 
+/// A server that keeps silent does not make the wait longer than it was asked to be.
+#[test]
+fn a_wait_is_over_when_it_is_over_although_the_server_is_stopped() {
+    let lab = Lab::new();
+    lab.server.signal(Signal::SIGSTOP);
+    let from = std::time::Instant::now();
+    let ran = exec(&lab, &["k", "--wait", "2s", "--", "echo", "must not run"]);
+    let took = from.elapsed();
+    lab.server.signal(Signal::SIGCONT);
+    assert_eq!((code(&ran), stdout(&ran).as_str()), (69, ""), "{}", stderr(&ran));
+    assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// The wait goes on when the session has ended in an outage that was longer than its TTL.
+#[test]
+fn a_wait_outlasts_an_outage_longer_than_the_ttl() {
+    let lab = Lab::new();
+    lab.json(&["lock", "acquire", "k", "--ttl", "60s"]);
+    let child = lab
+        .dlock()
+        .args(["exec", "k", "--ttl", "1s", "--wait", "40s", "--", "echo", "ran"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    until("it waits", || lab.json(&["lock", "show", "k"])["waiters"] == 1);
+    lab.server.signal(Signal::SIGSTOP);
+    std::thread::sleep(Duration::from_secs(3));
+    lab.server.signal(Signal::SIGCONT);
+    lab.revoke("1");
+    let ran = child.wait_with_output().unwrap();
+    assert_eq!((code(&ran), stdout(&ran).as_str()), (0, "ran\n"), "{}", stderr(&ran));
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_mistake_in_usage() {
+    let lab = Lab::new();
+    for signal in ["KILL", "STOP", "sigkill", "NOSUCH"] {
+        let ran = exec(&lab, &["k", "--on-yield", signal, "--", "echo", "must not run"]);
+        assert_eq!((code(&ran), stdout(&ran).as_str()), (64, ""), "{signal}");
+        assert!(stderr(&ran).contains("--on-yield"), "{}", stderr(&ran));
+    }
+    let ran = exec(&lab, &["k", "--", "", "argument"]);
+    assert_eq!(code(&ran), 64, "{}", stderr(&ran));
+    assert!(stderr(&ran).contains("COMMAND is empty"), "{}", stderr(&ran));
+}
+
 #[test]
 fn two_at_once_never_overlap() {
     let lab = Lab::new();
@@ -269,17 +316,7 @@ fn a_revoke_ends_the_command_with_76() {
         .unwrap();
     let group = group_in(&file);
     let token = lab.json(&["lock", "show", "k"])["token"].to_string();
-    lab.json(&[
-        "lock",
-        "revoke",
-        "k",
-        "--token",
-        &token,
-        "--operator",
-        "olga",
-        "--reason",
-        "stuck for an hour",
-    ]);
+    lab.revoke(&token);
     assert_eq!(wait(&mut child).code(), Some(76));
     assert!(is_gone(group));
     let mut said = String::new();
@@ -333,16 +370,19 @@ fn what_the_command_leaves_behind_is_ended_before_the_lock_is_given_back() {
 #[test]
 fn a_command_longer_than_the_ttl_keeps_its_lock() {
     let lab = Lab::new();
+    let enough = lab.dir.path().join("enough");
+    let script = format!("while ! test -e {}; do sleep 0.02; done", enough.display());
     let mut child = lab
         .dlock()
-        .args(["exec", "k", "--ttl", "1s", "--", "sleep", "4"])
+        .args(["exec", "k", "--ttl", "3s", "--", "sh", "-c", &script])
         .spawn()
         .unwrap();
     until("it holds", || lab.state("k") == "HELD");
-    for _ in 0..15 {
+    for _ in 0..30 {
         assert_eq!(lab.state("k"), "HELD");
         std::thread::sleep(Duration::from_millis(150));
     }
+    std::fs::write(enough, "").unwrap();
     assert_eq!(wait(&mut child).code(), Some(0));
     assert_eq!(lab.state("k"), "FREE");
 }

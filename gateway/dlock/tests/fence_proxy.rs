@@ -20,15 +20,24 @@ fn service() -> (String, Arc<AtomicUsize>) {
     #[allow(clippy::disallowed_methods, reason = "a test runs outside any runtime")]
     std::thread::spawn(move || {
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut request = [0; 4096];
-            let read = stream.read(&mut request).unwrap_or(0);
+            let request = head(&mut stream);
             counted.fetch_add(1, Ordering::SeqCst);
-            if !request[..read].windows(5).any(|five| five == b"/lost") {
+            if !request.contains("/lost") {
                 drop(stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone"));
             }
         }
     });
     (url, served)
+}
+
+/// What comes up to the end of a head, in however many pieces.
+fn head(stream: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    let mut byte = [0];
+    while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read == 1) {
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).unwrap()
 }
 
 struct Proxy {
@@ -121,6 +130,17 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
         stdout(&shown),
         stderr(&shown)
     );
+    let id = serde_json::from_str::<Value>(&stdout(&shown)).unwrap()["items"][0]["id"].clone();
+    let table = stdout(&fence(&["open", "accounts/A", "--admin", &proxy.admin]));
+    for column in [
+        "accounts/A",
+        "POST /accounts/A/lost",
+        id.as_str().unwrap(),
+        "IN_FLIGHT",
+        "without an answer",
+    ] {
+        assert!(table.contains(column), "{column} in {table}");
+    }
     let mark = fence(&["mark", "accounts/A", "--admin", &proxy.admin, "-o", "json"]);
     let mark: Value = serde_json::from_str(&stdout(&mark)).unwrap();
     assert_eq!(
@@ -151,6 +171,15 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
     assert!(proxy.post("/accounts/A/lost", "7").contains("no_answer"));
     proxy.child.kill().unwrap();
     proxy.child.wait().unwrap();
+    let shown = fence(&["open", "accounts/A", "--store", &store, "-o", "json"]);
+    assert!(
+        stdout(&shown).contains("POST /accounts/A/lost"),
+        "{}{}",
+        stdout(&shown),
+        stderr(&shown)
+    );
+    let other = fence(&["open", "accounts/B", "--store", &store, "-o", "json"]);
+    assert!(!stdout(&other).contains("/lost"), "{}", stdout(&other));
     let cleared = fence(&["clear", "accounts/A", "--reason", "the book says so", "--store", &store]);
     assert_eq!(
         (code(&cleared), stdout(&cleared).trim()),
@@ -158,7 +187,25 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
         "{}",
         stderr(&cleared)
     );
+    let none = fence(&["clear", "accounts/A", "--reason", "the book says so", "--store", &store]);
+    assert_eq!(
+        (code(&none), stdout(&none).trim()),
+        (0, "cleared 0"),
+        "{}",
+        stderr(&none)
+    );
+    assert!(stderr(&none).contains("there was none"), "{}", stderr(&none));
     let proxy = Proxy::start(&args);
+    let none = fence(&[
+        "clear",
+        "accounts/A",
+        "--reason",
+        "the book says so",
+        "--admin",
+        &proxy.admin,
+    ]);
+    assert_eq!(code(&none), 0, "{}", stderr(&none));
+    assert!(stderr(&none).contains("there was none"), "{}", stderr(&none));
     assert!(proxy.post("/accounts/A", "8").ends_with("done"));
     let ready = dlock().args(["healthcheck", &proxy.admin]).output().unwrap();
     assert_eq!(code(&ready), 0, "{}", stderr(&ready));
@@ -170,6 +217,27 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
     .unwrap();
     until("it has ended", || proxy.child.try_wait().unwrap().is_some());
     assert_eq!(proxy.child.wait().unwrap().code(), Some(0));
+}
+
+/// Its body has no end: it used to wait for the whole time-out.
+#[test]
+fn an_upgrade_is_refused_before_the_service_is_asked() {
+    let (url, served) = service();
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", dir.path().join("fence.db").display());
+    // Longer than any test may wait.
+    let proxy = Proxy::start(&["--upstream", &url, "--store", &store, "--key", "k", "--timeout", "1h"]);
+    for method in ["GET", "POST"] {
+        let mut stream = TcpStream::connect(&proxy.listen).unwrap();
+        let request = format!(
+            "{method} /chat HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: WebSocket\r\nsec-websocket-version: 13\r\nx-fencing-token: 5\r\n\r\n"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let answer = head(&mut stream);
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    }
+    assert_eq!(served.load(Ordering::SeqCst), 0);
+    assert!(proxy.post("/chat", "5").ends_with("done"));
 }
 
 #[test]
@@ -202,9 +270,17 @@ fn what_it_cannot_serve_it_says_at_its_start() {
         "k",
     ]);
     assert_eq!(code(&ran), 64, "{}", stderr(&ran));
-    let ran = run(&["--upstream", "https://127.0.0.1:1", "--store", &store, "--key", "k"]);
-    assert_eq!(code(&ran), 69);
-    assert!(stderr(&ran).contains("http://"), "{}", stderr(&ran));
+    // Told by whoever only prints the configuration, too.
+    for more in [&[][..], &["--print-config"]] {
+        let tls = ["--upstream", "https://127.0.0.1:1", "--store", &store, "--key", "k"];
+        let ran = run(&[&tls[..], more].concat());
+        assert_eq!(code(&ran), 64, "{more:?}");
+        assert!(
+            stderr(&ran).contains("--upstream must begin with http://"),
+            "{}",
+            stderr(&ran)
+        );
+    }
 }
 
 #[test]
@@ -214,4 +290,30 @@ fn the_migration_is_printed_as_the_kit_has_it() {
     assert!(stdout(&printed).contains("CREATE FUNCTION dlock_fence(key text, token bigint"));
     let printed = dlock().args(["fence", "sql", "--uninstall"]).output().unwrap();
     assert!(stdout(&printed).contains("DROP TABLE dlock_fence_mark"));
+}
+
+#[test]
+fn a_bound_that_nothing_can_keep_is_refused() {
+    for (flag, value, least) in [
+        ("--timeout", "0s", "at least 100ms"),
+        ("--timeout", "99ms", "at least 100ms"),
+        ("--settled-after", "0s", "at least 1s"),
+        ("--settled-after", "999ms", "at least 1s"),
+    ] {
+        let args = [
+            "fence-proxy",
+            "--listen",
+            "127.0.0.1:0",
+            "--upstream",
+            "http://127.0.0.1:1",
+        ];
+        let store = ["--store", "sqlite:/nowhere/fence.db", "--key", "k", flag, value];
+        let refused = dlock().args(args).args(store).output().unwrap();
+        assert_eq!(code(&refused), 64, "{flag} {value}: {}", stderr(&refused));
+        assert!(
+            stderr(&refused).contains(flag) && stderr(&refused).contains(least),
+            "{}",
+            stderr(&refused)
+        );
+    }
 }

@@ -297,6 +297,58 @@ fn up_pays_what_trickles_in_stops_cleanly_and_starts_again_on_the_same_directory
 }
 
 #[test]
+fn up_names_the_port_that_is_in_use_and_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = base_port();
+    let taken = TcpListener::bind(("127.0.0.1", base + 1)).unwrap();
+    let output = run(&[
+        "up",
+        "--dir",
+        dir.path().to_str().unwrap(),
+        "--base-port",
+        &base.to_string(),
+    ]);
+    drop(taken);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains(&format!("port {} for payment-resource", base + 1)) && said.contains("--base-port"),
+        "{said}"
+    );
+    assert_eq!(
+        std::fs::read_dir(dir.path()).unwrap().count(),
+        0,
+        "something was started"
+    );
+}
+
+#[test]
+fn up_says_which_child_ended_how_and_where_its_log_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = base_port().to_string();
+    let said = dir.path().join("stderr");
+    let mut running = dlock(&["up", "--dir", dir.path().to_str().unwrap(), "--base-port", &base])
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    eventually("all run", || processes_in(dir.path()).len() == UP_RUNS);
+    let worker = processes_in(dir.path()).into_iter().find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("worker-2")
+    });
+    kill(Pid::from_raw(worker.unwrap()), Signal::SIGKILL).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(2));
+    let said = std::fs::read_to_string(said).unwrap();
+    let log = dir.path().join("worker-2.log");
+    assert!(
+        said.contains("worker-2 was killed by signal 9") && said.contains(log.to_str().unwrap()),
+        "{said}"
+    );
+    assert_eq!(processes_in(dir.path()), [0; 0]);
+}
+
+#[test]
 fn children_do_not_outlive_an_up_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let running = up(dir.path(), base_port());

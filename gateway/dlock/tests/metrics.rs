@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Process, until};
+use common::{Process, dlock, stdout, until};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -302,4 +302,21 @@ fn names_from_outside_are_in_no_metric_and_add_no_series() {
             }
         }
     }
+}
+
+/// What a scrape tells of a component and what its binary tells of itself are one thing, so that a rollout can be followed by either.
+#[test]
+fn a_component_and_its_binary_name_the_same_commit() {
+    let said = dlock().args(["version", "-o", "json"]).output().unwrap();
+    let version: Value = serde_json::from_str(&stdout(&said)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", dir.path().join("lock.db").display());
+    let server = Process::start(&["lock-server", "--listen", "127.0.0.1:0", "--store", &store]);
+    let all = series(&server.addr);
+    let build: Vec<&String> = all.iter().filter(|one| one.starts_with("build_info{")).collect();
+    let commit = format!("commit=\"{}\"", version["commit"].as_str().unwrap());
+    assert!(
+        build.len() == 1 && build[0].contains(&commit),
+        "{build:?} and not {commit}"
+    );
 }

@@ -164,10 +164,7 @@ async fn case_d13_a_worker_settles_what_was_paid_before_the_restore_without_payi
     }
     first.terminate();
 
-    admin
-        .batch_execute(&format!("DROP SCHEMA {schema} CASCADE"))
-        .await
-        .unwrap();
+    test_servers::drop_schema(&admin, &schema).await;
     programs.restore(&backup);
     assert_eq!(api.state("paid").await, PayoutState::Pending);
     api.create("lost").await;

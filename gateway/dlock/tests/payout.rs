@@ -200,6 +200,17 @@ fn case_d07_a_revoked_holder_is_refused_at_both_points_although_nobody_acquired(
     );
     assert!(fenced["payment_resource"]["fence"].as_u64().unwrap() >= old.get());
     assert!(fenced["rail_proxy"]["highest_token"].as_u64().unwrap() >= old.get());
+    // An older token's goal is reached already: that is no failure.
+    let again = stack.run(&["payout", "fence", "A", "--token", &shown, "-o", "json"]);
+    assert_eq!(code(&again), 0, "{}", stderr(&again));
+    let told: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert!(
+        told["payment_resource"]["already"] == true && told["rail_proxy"]["already"] == true,
+        "{told}"
+    );
+    assert!(stderr(&again).contains("already"), "{}", stderr(&again));
+    let same = stack.run(&["payout", "fence", "A"]);
+    assert_eq!(code(&same), 0, "{}", stderr(&same));
 
     actix_rt::System::new().block_on(async {
         let worker = Worker::new(&stack);

@@ -70,6 +70,9 @@ fn whats(lines: &[&Value]) -> Vec<String> {
 #[test]
 fn everything_of_a_payout_is_told_in_order_and_what_cannot_be_asked_is_named() {
     let mut whole = slept_through_its_lease();
+    // Another payout of the account, later, under a grant of its own.
+    whole.payout("A", "P2");
+    whole.await_state("P2", PayoutState::Posted);
     let log = whole.dir.path().join("proxy.log");
     std::fs::write(&log, whole.proxy.said()).unwrap();
     let (exit, told, said) = trace(&whole, &["--log", log.to_str().unwrap()]);
@@ -93,6 +96,16 @@ fn everything_of_a_payout_is_told_in_order_and_what_cannot_be_asked_is_named() {
         .unwrap();
     let new = steps.last().unwrap()["token"].as_u64().unwrap();
     assert!(old < new);
+    let history = whole.run(&["payout", "history", "P2", "-o", "json"]);
+    let history: Value = serde_json::from_slice(&history.stdout).unwrap();
+    let later = history["items"].as_array().unwrap().last().unwrap()["token"]
+        .as_u64()
+        .unwrap();
+    assert!(new < later);
+    assert!(
+        lines(&told, "lock").iter().all(|line| line["token"] != later),
+        "a later grant has nothing to do with this payout: {told:#}"
+    );
 
     let grants = lines(&told, "lock");
     let granted = |kind: &str, token: u64| {

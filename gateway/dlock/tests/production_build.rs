@@ -6,8 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Builds the production binary in a directory of its own, so that the binary under test elsewhere is not replaced.
+/// The production binary: the one that `PRODUCTION_BINARY` names, as `make unit` does, which has just built it; else
+/// built here, in a directory of its own, so that the binary under test elsewhere is not replaced.
 fn production() -> PathBuf {
+    if let Some(built) = std::env::var_os("PRODUCTION_BINARY") {
+        return built.into();
+    }
     let target = assert_cmd::cargo::cargo_bin!("dlock")
         .parent()
         .unwrap()
@@ -69,6 +73,12 @@ fn a_production_build_knows_no_kill_switch_no_fault_point_and_no_laboratory() {
             "executor.ignore-lock-lost",
             "DLOCK_EXECUTOR_IGNORE_LOCK_LOST",
             "true",
+        ),
+        (
+            "payout-executor",
+            "executor.lock-delay",
+            "DLOCK_EXECUTOR_LOCK_DELAY",
+            "4s",
         ),
         ("lock-server", "debug.control", "DLOCK_DEBUG_CONTROL", "true"),
         (

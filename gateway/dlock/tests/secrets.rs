@@ -101,7 +101,7 @@ fn a_value_that_is_refused_is_not_repeated() {
                 "--set",
                 "executor.lock-servers=ftp://dlock:hunter2-in-a-url@host",
             ],
-            "lock server",
+            "executor.lock-servers",
         ),
     ] {
         let said = dlock().args(&args).env("DLOCK_LOG", "trace").output().unwrap();

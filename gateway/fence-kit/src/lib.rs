@@ -24,5 +24,5 @@ pub use keeper::{Keeper, KeeperOptions, NotCleared, Pass, Refused, no_answer};
 pub use marks::{Marks, SqliteMarks};
 pub use middleware::{Fenced, FencedBy, FencedService};
 pub use predicate::{OncePerToken, Rule, RuleKind, SameOrNewer, Verdict, judge, judge_by};
-pub use proxy::{KeySource, ProxyOptions, RunError, serve};
+pub use proxy::{KeySource, ProxyOptions, RunError, check_upstream, serve};
 pub use request::{only_reads, token_of};

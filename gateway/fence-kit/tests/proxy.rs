@@ -10,7 +10,7 @@ use support::process::Process;
 use support::service::Service;
 use support::{get, send, until, wire, write};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Not a test: the proxy as a process of its own, when this binary is started again as one.
@@ -179,7 +179,7 @@ async fn what_travels_on_is_what_was_asked_and_answered_and_nothing_of_one_conne
     }
     chunked.extend_from_slice(b"0\r\n\r\n");
     let answer = send(&proxy.listen, &chunked).await.unwrap();
-    assert_eq!(answer.raw.iter().filter(|byte| **byte == b'z').count(), 64 * 0x4000);
+    assert!(answer.text() == "z".repeat(64 * 0x4000), "an answer in pieces");
     assert_eq!(service.seen().pop().unwrap().body.len(), 8 * 0x8000);
     // A HEAD has the length of what it does not have.
     let head = send(&proxy.listen, &wire("HEAD", "/accounts/A", &[], None))
@@ -378,7 +378,123 @@ async fn a_chunked_answer_without_its_last_chunk_is_no_answer() {
     }
     for round in 0..20 {
         let whole = write(&proxy.listen, &format!("/accounts/whole/{round}?do=chunked"), 5 + round).await;
-        assert!(whole.status == 200 && whole.raw.ends_with(b"0\r\n\r\n"), "{whole:?}");
+        assert_eq!((whole.status, whole.text().as_str()), (200, "abc"));
+    }
+}
+
+/// An HTTP/1.1 answer whose body ends with its connection was given to its caller without the body.
+#[tokio::test]
+async fn a_body_that_ends_with_its_connection_is_passed_on() {
+    let (_directory, service, proxy) = world(json!({ "timeout_ms": 10_000 })).await;
+    for how in [
+        "until-close",
+        "until-close-1.0",
+        "until-close-identity",
+        "until-close-upgrade",
+    ] {
+        let path = format!("/accounts/{how}/x?do={how}");
+        for answer in [write(&proxy.listen, &path, 5).await, get(&proxy.listen, &path).await] {
+            assert_eq!(answer.text(), "hello body\n", "{how}: {answer:?}");
+        }
+        assert_eq!(
+            write(&proxy.listen, &format!("/accounts/{how}/y"), 6).await.status,
+            200,
+            "{how}"
+        );
+        assert_eq!(service.count(&format!("/accounts/{how}/x")), 2, "{how}");
+        // Nothing is read of what a HEAD cannot have.
+        let head = send(&proxy.listen, &wire("HEAD", &path, &[], None)).await.unwrap();
+        assert!(head.raw.is_empty(), "{how}: {head:?}");
+    }
+    let nothing = write(&proxy.listen, "/accounts/nothing/x?do=nothing", 5).await;
+    assert!(nothing.status == 200 && nothing.raw.is_empty(), "{nothing:?}");
+}
+
+/// The first head was taken for the answer.
+#[tokio::test]
+async fn interim_answers_are_passed_over() {
+    let (_directory, _service, proxy) = world(json!({ "timeout_ms": 10_000 })).await;
+    for how in ["interims", "trickle"] {
+        let path = format!("/accounts/{how}/x?do={how}");
+        for answer in [write(&proxy.listen, &path, 5).await, get(&proxy.listen, &path).await] {
+            assert_eq!(answer.status, 201, "{how}: {answer:?}");
+            assert!(!answer.head.contains("link"), "{how}: {answer:?}");
+            assert_eq!(answer.text(), "hello body\n", "{how}: {answer:?}");
+        }
+        assert_eq!(
+            write(&proxy.listen, &format!("/accounts/{how}/y"), 6).await.status,
+            200,
+            "{how}"
+        );
+    }
+    // What was not asked for is no answer.
+    let switched = write(&proxy.listen, "/accounts/switch/x?do=switch", 5).await;
+    assert_eq!((switched.status, switched.reason()), (409, "no_answer".to_owned()));
+}
+
+/// Bytes behind a head that can have no body reached the caller, who took them for its next answer.
+#[tokio::test]
+async fn an_answer_that_can_have_no_body_has_none() {
+    let (_directory, _service, proxy) = world(json!({ "timeout_ms": 10_000 })).await;
+    for (how, status) in [
+        ("no-content", "204"),
+        ("no-content-chunked", "204"),
+        ("not-modified", "304"),
+        ("not-modified-body", "304"),
+    ] {
+        for method in ["POST", "GET", "HEAD"] {
+            let mut stream = TcpStream::connect(&proxy.listen).await.unwrap();
+            let path = format!("/accounts/{how}/x?do={how}");
+            let body = (method == "POST").then_some(b"x".as_slice());
+            let first = wire(method, &path, &[("x-fencing-token", "5")], body);
+            let first = String::from_utf8(first).unwrap().replace("connection: close\r\n", "");
+            stream.write_all(first.as_bytes()).await.unwrap();
+            // The second waits until what does not belong there would have arrived.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            stream.write_all(&wire("GET", "/accounts/A", &[], None)).await.unwrap();
+            let mut raw = Vec::new();
+            stream.read_to_end(&mut raw).await.unwrap();
+            let text = String::from_utf8_lossy(&raw).to_ascii_lowercase();
+            let (one, two) = text
+                .split_once("\r\n\r\n")
+                .unwrap_or_else(|| panic!("{how} {method}: {text:?}"));
+            assert!(
+                one.starts_with(&format!("http/1.1 {status} ")),
+                "{how} {method}: {text}"
+            );
+            assert!(!one.contains("transfer-encoding"), "{how} {method}: {text}");
+            assert_eq!(
+                one.contains("content-length"),
+                status == "304",
+                "{how} {method}: {text}"
+            );
+            assert!(
+                two.starts_with("http/1.1 200 ok\r\n") && two.ends_with("\r\n\r\ndone 0"),
+                "{how} {method}: {text}"
+            );
+            assert!(!text.contains("forged"), "{how} {method}: {text}");
+        }
+        assert_eq!(
+            write(&proxy.listen, &format!("/accounts/{how}/y"), 6).await.status,
+            200,
+            "{how}"
+        );
+    }
+}
+
+/// The head was lost with the body that broke off behind it: the caller found its connection closed without a word.
+#[tokio::test]
+async fn a_read_whose_answer_breaks_off_finds_its_head_and_no_end() {
+    let (_directory, _service, proxy) = world(json!({ "timeout_ms": 10_000 })).await;
+    for how in ["truncated", "unchunked", "half-chunk", "half-end", "no-chunk"] {
+        for _ in 0..5 {
+            let cut = get(&proxy.listen, &format!("/accounts/A?do={how}")).await;
+            assert_eq!(cut.status, 200, "{how}: {cut:?}");
+            assert!(
+                !cut.raw.ends_with(b"0\r\n\r\n") && cut.raw.len() < 100,
+                "{how}: {cut:?}"
+            );
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pages! {
     SubmissionNotFound => "SUBMISSION_NOT_FOUND",
     MethodNotAllowed => "METHOD_NOT_ALLOWED",
     HeldByOther => "HELD_BY_OTHER",
+    LockDelayed => "LOCK_DELAYED",
     NotHolder => "NOT_HOLDER",
     NotHeld => "NOT_HELD",
     FencedOut => "FENCED_OUT",

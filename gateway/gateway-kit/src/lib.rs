@@ -12,6 +12,7 @@
 //!
 //! Logs go to standard output, one JSON object a line, or pretty on a terminal ([`init_logging`]).
 
+mod document;
 mod error_pages;
 mod extract;
 mod gateway;
@@ -23,6 +24,7 @@ mod openapi;
 mod otel;
 mod peer;
 mod problem;
+mod reason;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -33,7 +35,8 @@ pub use extract::{
 pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;
 pub use logging::{LogFormat, apply_log_filter, init_logging, init_logging_to_stderr};
-pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter};
+pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter, built_from};
 pub use peer::Peer;
 pub use problem::ApiError;
+pub use reason::{REASON_CHARS, reason};
 pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};

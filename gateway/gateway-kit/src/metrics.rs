@@ -5,6 +5,7 @@ use crate::openapi::Routes;
 use actix_web::http::Method;
 use http_contract::Code;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// A set of label values that is closed by its type.
@@ -54,11 +55,14 @@ pub const DURATION_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// The commit it was built from, where the build said so (`DLOCK_COMMIT`).
-const COMMIT: &str = match option_env!("DLOCK_COMMIT") {
-    Some(commit) => commit,
-    None => "unknown",
-};
+/// The commit that the program was built from, where it has said so.
+static COMMIT: OnceLock<&'static str> = OnceLock::new();
+
+/// Says which commit this program was built from, for the metric `build_info` of every component in it. To be called once, before any
+/// component is made; what is said later is not heard. A program that says nothing is of an `unknown` one.
+pub fn built_from(commit: &'static str) {
+    let _ = COMMIT.set(commit);
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct HttpMetrics {
@@ -104,7 +108,12 @@ impl HttpMetrics {
         .expect("a valid metric name");
         let lab = if cfg!(feature = "lab") { "true" } else { "false" };
         build
-            .with_label_values(&[component, env!("CARGO_PKG_VERSION"), COMMIT, lab])
+            .with_label_values(&[
+                component,
+                env!("CARGO_PKG_VERSION"),
+                COMMIT.get().unwrap_or(&"unknown"),
+                lab,
+            ])
             .set(1);
         // A registry that holds these already belongs to a gateway that was asked for its applications twice; the second
         // one's numbers are then not shown, which is no reason not to serve.

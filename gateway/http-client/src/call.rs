@@ -23,6 +23,21 @@ pub fn path_segment(value: &str) -> String {
     utf8_percent_encode(value, SEGMENT).to_string()
 }
 
+/// Reads the address of a component, `http://host[:port][/path]`: without blanks around it and slashes at its end.
+///
+/// # Errors
+/// What it must be. The address is not repeated: it may hold a password.
+pub fn base_url(text: &str) -> Result<&str, &'static str> {
+    let text = text.trim().trim_end_matches('/');
+    if text.starts_with("https:") {
+        return Err("must begin with http://: components are reached in the clear, no https is spoken to them");
+    }
+    match text.strip_prefix("http://") {
+        Some(host) if !host.is_empty() && !host.contains(char::is_whitespace) => Ok(text),
+        _ => Err("must be an address such as http://127.0.0.1:8080"),
+    }
+}
+
 /// How a client connects and waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
@@ -216,7 +231,8 @@ impl<'a> Head<'a> {
 }
 
 impl Caller {
-    /// Calls the server at `base` (`http://host:port`, a trailing slash is dropped), each call within `timeout`.
+    /// Calls the server at `base` (`http://host:port`, a trailing slash is dropped; see [`base_url`]), each call within
+    /// `timeout`.
     #[must_use]
     pub fn new(client: awc::Client, base: impl Into<String>, timeout: Duration) -> Self {
         let base: String = base.into();

@@ -17,7 +17,7 @@ mod rail_stub;
 mod recorded;
 mod sse;
 
-pub use call::{Answer, CallError, Caller, ClientOptions, RefusalFilter, client, path_segment};
+pub use call::{Answer, CallError, Caller, ClientOptions, RefusalFilter, base_url, client, path_segment};
 pub use lock_server::LockServerApi;
 pub use payment_resource::{ExportFormat, PaymentApi, PayoutFilter};
 pub use rail_proxy::RailProxyApi;

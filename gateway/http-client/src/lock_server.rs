@@ -1,4 +1,4 @@
-//! L1–L10.
+//! L1–L11.
 
 use crate::call::{Caller, Head, path_segment, query};
 use crate::{CallError, SseReader};
@@ -7,7 +7,7 @@ use awc::http::Method;
 use http_contract::lock::{
     AcquireBody, AuditRow, CheckAnswer, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer, HeartbeatRequest,
     LineageAnswer, LockView, OpenSessionAnswer, OpenSessionRequest, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody,
-    SealRow, SessionAnswer,
+    SealRow, SessionAnswer, YieldAnswer, YieldBody,
 };
 use http_contract::{Page, header};
 use lock_api::{FencingToken, LockKey};
@@ -197,6 +197,24 @@ impl LockServerApi {
         self.0
             .body(
                 Head::post("revoke", Self::lock_path(key, "/revoke"), trace)
+                    .about_key(key)
+                    .header(header::OPERATOR, operator),
+                Some(body),
+            )
+            .await
+    }
+
+    /// L11: asks the holder to give its grant up.
+    pub async fn ask_to_yield(
+        &self,
+        key: &LockKey,
+        operator: &str,
+        body: &YieldBody,
+        trace: &TraceContext,
+    ) -> Result<YieldAnswer, CallError> {
+        self.0
+            .body(
+                Head::post("ask_to_yield", Self::lock_path(key, "/yield"), trace)
                     .about_key(key)
                     .header(header::OPERATOR, operator),
                 Some(body),

@@ -1,4 +1,4 @@
-//! Bodies of the lock server, L1–L10 (C3.3).
+//! Bodies of the lock server, L1–L11 (C3.3).
 
 use crate::present;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,23 @@ pub struct Held {
     pub token: u64,
     /// What is left of the lease.
     pub expires_in_ms: u64,
+    /// That its holder is asked to give it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yield_requested: Option<YieldRequested>,
+}
+
+/// That the holder of a grant is asked to give it up. Nothing ends by it: the holder releases, or goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct YieldRequested {
+    /// Who asked first.
+    #[schema(example = "ann")]
+    pub by: String,
+    /// Why.
+    #[schema(example = "this node is drained at noon")]
+    pub reason: String,
+    /// When (RFC 3339).
+    #[schema(example = "2026-11-30T11:40:00.000Z")]
+    pub at: String,
 }
 
 /// A key and the token it was freed under.
@@ -106,6 +123,11 @@ pub struct AcquireBody {
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = u64, required = false)]
     pub witness_token: Option<u64>,
+    /// How long the key stays closed to everybody should this grant be lost uncleanly (its time or its session's over, or
+    /// revoked), at most 60,000 ms; none where it is missing.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = u64, required = false, example = 5000)]
+    pub lock_delay_ms: Option<u64>,
     /// Free metadata, shown to whoever is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
@@ -128,6 +150,12 @@ pub struct GrantAnswer {
     /// From the receipt of the request to the start of the granting store call; 0 for a renew.
     #[serde(default)]
     pub waited_ms: u64,
+    /// How long the key stays closed should this grant be lost uncleanly.
+    #[serde(default)]
+    pub lock_delay_ms: u64,
+    /// That the holder is asked to give it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yield_requested: Option<YieldRequested>,
 }
 
 /// Who holds a key, as others see it.
@@ -141,7 +169,7 @@ pub struct Holder {
     pub token: u64,
     /// Metadata given with the acquire.
     #[serde(default)]
-    #[schema(value_type = Object, required = false)]
+    #[schema(value_type = Option<Object>, required = false)]
     pub metadata: Option<Value>,
     /// Present and true when the asking session is itself the holder.
     #[serde(default, rename = "self", skip_serializing_if = "std::ops::Not::not")]
@@ -196,6 +224,15 @@ pub struct LockView {
     /// What is left of the lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in_ms: Option<u64>,
+    /// How long the key stays closed should its holder lose it uncleanly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_delay_ms: Option<u64>,
+    /// That its holder is asked to give it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yield_requested: Option<YieldRequested>,
+    /// What is left of the delay after an unclean loss; while it is there, the free key is granted to nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub closed_for_ms: Option<u64>,
     /// How many wait for it at this replica.
     pub waiters: u64,
 }
@@ -255,6 +292,33 @@ pub struct RevokeAnswer {
     pub token: u64,
 }
 
+/// L11: asks the holder to give its grant up by itself: what is tried before a revoke.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct YieldBody {
+    /// The token whose holder is asked, as L7 showed it.
+    #[schema(example = 42)]
+    pub token: u64,
+    /// Why: 8–500 characters.
+    #[schema(example = "this node is drained at noon")]
+    pub reason: String,
+}
+
+/// L11: the holder is asked, now or by somebody before. It reads so in its next heartbeat or renewal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct YieldAnswer {
+    /// Which key.
+    pub key: String,
+    /// The token whose holder is asked.
+    #[schema(example = 42)]
+    pub token: u64,
+    /// Who holds it.
+    #[schema(example = "worker-1")]
+    pub owner: String,
+    /// Who asked first, why and when.
+    pub yield_requested: YieldRequested,
+}
+
 /// L9: a session as the server has it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SessionAnswer {
@@ -272,7 +336,7 @@ pub struct SessionAnswer {
     pub last_heartbeat_at: String,
     /// Free metadata.
     #[serde(default)]
-    #[schema(value_type = Object, required = false)]
+    #[schema(value_type = Option<Object>, required = false)]
     pub metadata: Option<Value>,
     /// What it holds.
     pub held: Vec<Held>,

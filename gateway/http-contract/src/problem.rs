@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
-use utoipa::ToSchema;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
 
 /// The media type of a problem.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -11,7 +13,7 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal, $retryable:literal, $title:literal;)*) => {
         /// Why a request was refused. Each has a page under `/docs/errors/`.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum Code {
             $($(#[$doc])* #[serde(rename = $text)] $name,)*
         }
@@ -47,6 +49,20 @@ macro_rules! codes {
     };
 }
 
+// Written out, because a derive inside the macro does not see the names of the wire.
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let names = Self::ALL.iter().map(|code| code.as_str());
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .description(Some("Why a request was refused. Each has a page under /docs/errors/."))
+            .enum_values(Some(names))
+            .into()
+    }
+}
+
+impl ToSchema for Code {}
+
 codes! {
     /// A field, header or parameter is missing, malformed or out of bounds.
     InvalidRequest = "INVALID_REQUEST", 400, false, "The request is not valid";
@@ -70,6 +86,8 @@ codes! {
     MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, false, "The method is not allowed here";
     /// Somebody else holds the key.
     HeldByOther = "HELD_BY_OTHER", 409, true, "The key is held";
+    /// Nobody holds the key; it is closed for a while after an unclean loss.
+    LockDelayed = "LOCK_DELAYED", 409, true, "The key is closed for a while";
     /// Session and token are not those of the live grant.
     NotHolder = "NOT_HOLDER", 409, false, "Not the holder";
     /// Nobody holds the key.

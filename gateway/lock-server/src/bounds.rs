@@ -2,7 +2,7 @@
 
 use gateway_kit::{ApiError, Settings};
 use http_contract::{PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
-use lock_api::{FencingToken, Metadata, RequestId, SessionId, Ttl};
+use lock_api::{FencingToken, LockDelay, Metadata, RequestId, SessionId, Ttl};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -55,6 +55,14 @@ impl Bounds {
         Ok(Duration::from_millis(ms))
     }
 
+    /// How long a key stays closed after an unclean loss; not at all where nothing was asked for.
+    pub(crate) fn lock_delay(lock_delay_ms: Option<u64>) -> Result<LockDelay, ApiError> {
+        LockDelay::new(Duration::from_millis(lock_delay_ms.unwrap_or(0))).map_err(|_| {
+            let high = millis(LockDelay::MAX);
+            ApiError::invalid("lock_delay_ms", format!("must be between 0 and {high}"))
+        })
+    }
+
     pub(crate) fn heartbeat_interval(&self, ttl: Ttl) -> Duration {
         self.heartbeat_interval.min(ttl.get() / 3).max(Duration::from_millis(1))
     }
@@ -85,18 +93,6 @@ pub(crate) fn request_id(id: Option<String>) -> Result<Option<RequestId>, ApiErr
 /// A token in a body's field.
 pub(crate) fn token(field: &str, value: u64) -> Result<FencingToken, ApiError> {
     http_contract::token(value).map_err(|error| ApiError::invalid(field, error.reason))
-}
-
-/// Why a human acts: 8–500 characters, no control characters (FR-08).
-pub(crate) fn reason(text: String) -> Result<String, ApiError> {
-    let chars = text.chars().count();
-    if !(8..=500).contains(&chars) || text.chars().any(char::is_control) {
-        return Err(ApiError::invalid(
-            "reason",
-            "must be 8 to 500 characters without control characters",
-        ));
-    }
-    Ok(text)
 }
 
 /// The size of a page (C3.1).
@@ -159,6 +155,13 @@ mod tests {
         assert!(bounds().ttl(None).unwrap().is_none());
         assert!(bounds().wait(Some(30_001)).is_err());
         assert_eq!(bounds().wait(None).unwrap(), Duration::ZERO);
+        for bad in [60_001, u64::MAX] {
+            let error = Bounds::lock_delay(Some(bad)).unwrap_err();
+            assert_eq!(error.problem("").text("field"), Some("lock_delay_ms"));
+            assert!(error.detail().contains("between 0 and 60000"), "{error}");
+        }
+        assert_eq!(Bounds::lock_delay(Some(60_000)).unwrap().as_millis(), 60_000);
+        assert!(Bounds::lock_delay(None).unwrap().is_none());
     }
 
     #[test]
@@ -177,13 +180,5 @@ mod tests {
         assert_eq!(of(15_000), Duration::from_secs(5));
         assert_eq!(of(300_000), Duration::from_secs(5));
         assert_eq!(of(1_500), Duration::from_millis(500));
-    }
-
-    #[test]
-    fn a_reason_is_a_sentence() {
-        assert!(reason("too few".into()).is_err());
-        assert!(reason("x".repeat(501)).is_err());
-        assert!(reason("eight ch\n".into()).is_err());
-        assert!(reason("worker hangs since noon".into()).is_ok());
     }
 }

@@ -1,4 +1,4 @@
-//! The OpenAPI document of L1–L10.
+//! The OpenAPI document of L1–L11.
 
 use crate::bounds::{Bounds, millis};
 use crate::routes;
@@ -6,10 +6,10 @@ use gateway_kit::Settings;
 use http_contract::lock::{
     AcquireBody, AuditRow, CheckAnswer, CheckVerdict, CloseSessionAnswer, FloorBody, GrantAnswer, HeartbeatAnswer,
     HeartbeatRequest, LineageAnswer, LockView, OpenSessionAnswer, OpenSessionRequest, ReleaseAnswer, RenewBody,
-    RevokeAnswer, RevokeBody, SealRow, SessionAnswer,
+    RevokeAnswer, RevokeBody, SealRow, SessionAnswer, YieldAnswer, YieldBody, YieldRequested,
 };
 use http_contract::{Page, Problem};
-use lock_api::TOKEN_MAX;
+use lock_api::{LockDelay, TOKEN_MAX};
 use utoipa::OpenApi;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{Object, RefOr, Schema};
@@ -32,6 +32,7 @@ use utoipa::openapi::{Object, RefOr, Schema};
         routes::renew,
         routes::release,
         routes::revoke,
+        routes::ask_to_yield,
         routes::check,
         routes::lock_history,
         routes::watch_lock,
@@ -42,7 +43,7 @@ use utoipa::openapi::{Object, RefOr, Schema};
     ),
     components(schemas(
         OpenSessionRequest, OpenSessionAnswer, HeartbeatRequest, HeartbeatAnswer, CloseSessionAnswer, SessionAnswer,
-        AcquireBody, RenewBody, GrantAnswer, ReleaseAnswer, LockView, RevokeBody, RevokeAnswer, CheckAnswer, CheckVerdict, AuditRow, SealRow,
+        AcquireBody, RenewBody, GrantAnswer, ReleaseAnswer, LockView, RevokeBody, RevokeAnswer, YieldBody, YieldAnswer, YieldRequested, CheckAnswer, CheckVerdict, AuditRow, SealRow,
         LineageAnswer, FloorBody, Problem, Page<SessionAnswer>, Page<LockView>, Page<AuditRow>, Page<SealRow>
     )),
 )]
@@ -67,9 +68,11 @@ pub fn openapi_within(bounds: &Bounds) -> utoipa::openapi::OpenApi {
         ("AcquireBody", "ttl_ms", ttl_min, ttl_max),
         ("RenewBody", "ttl_ms", ttl_min, ttl_max),
         ("AcquireBody", "wait_ms", 0, millis(bounds.wait_max)),
+        ("AcquireBody", "lock_delay_ms", 0, millis(LockDelay::MAX)),
         ("AcquireBody", "witness_token", 1, TOKEN_MAX),
         ("HeartbeatRequest", "witness_token", 1, TOKEN_MAX),
         ("RevokeBody", "revoke_token", 1, TOKEN_MAX),
+        ("YieldBody", "token", 1, TOKEN_MAX),
         ("FloorBody", "floor", 0, TOKEN_MAX),
     ] {
         let property = property(&mut document, schema, field);
@@ -82,6 +85,7 @@ pub fn openapi_within(bounds: &Bounds) -> utoipa::openapi::OpenApi {
         ("AcquireBody", "request_id", 1, 64),
         ("RenewBody", "session_id", 1, 64),
         ("RevokeBody", "reason", 8, 500),
+        ("YieldBody", "reason", 8, 500),
         ("FloorBody", "reason", 8, 500),
     ] {
         let property = property(&mut document, schema, field);
@@ -126,7 +130,7 @@ mod tests {
                 count += 1;
             }
         }
-        assert_eq!((ids.len(), count), (18, 18));
+        assert_eq!((ids.len(), count), (19, 19));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The lock server's HTTP gateway: L1–L10 (C3.3).
+//! The lock server's HTTP gateway: L1–L11 (C3.3).
 //!
 //! ```text
 //! socket → gateway-kit's frame → routes (read, check bounds) → LockService (lock-core) → LockStore

@@ -5,11 +5,11 @@ use gateway_kit::ApiError;
 use http_contract::Code;
 use http_contract::lock::{
     AuditRow, CheckAnswer, CheckVerdict, Freed, GrantAnswer, Held, Holder, KeyStatus, LineageAnswer, LockView, SealRow,
-    SessionAnswer,
+    SessionAnswer, YieldRequested,
 };
 use lock_api::{
     ExpiredGrant, FencingToken, Grant, HeldByOther, HeldGrant, KeyState, Lineage, LineageState, LockEvent, LockKey,
-    Metadata, Seal, SessionView, UnixMillis,
+    Metadata, Seal, SessionView, UnixMillis, YieldAsked,
 };
 use lock_core::Refusal;
 use lock_store::canonical::rfc3339;
@@ -75,6 +75,16 @@ pub(crate) fn grant(grant: &Grant, waited: Duration) -> GrantAnswer {
         ttl_ms: grant.ttl.as_millis(),
         expires_in_ms: millis(grant.expires_in),
         waited_ms: millis(waited),
+        lock_delay_ms: grant.lock_delay.as_millis(),
+        yield_requested: grant.yield_asked.as_ref().map(yield_requested),
+    }
+}
+
+pub(crate) fn yield_requested(asked: &YieldAsked) -> YieldRequested {
+    YieldRequested {
+        by: asked.by.as_str().to_owned(),
+        reason: asked.reason.clone(),
+        at: rfc3339(asked.at),
     }
 }
 
@@ -102,11 +112,28 @@ pub(crate) fn held_by_other(key: &LockKey, held: &HeldByOther, waiters: u32) -> 
         .retry_after(retry_after)
 }
 
+/// 409 `LOCK_DELAYED`.
+pub(crate) fn delayed(key: &LockKey, last_token: FencingToken, ends_in: Duration, waiters: u32) -> ApiError {
+    // Nothing opens the key sooner, so there is no use in asking sooner.
+    let retry_after = ends_in.max(Duration::from_millis(50));
+    ApiError::new(
+        Code::LockDelayed,
+        "nobody holds this key; it is closed for a while, because its last holder lost it uncleanly",
+    )
+    .field("key", key.as_str())
+    .field("token", last_token.get())
+    .field("expires_in_ms", millis(ends_in))
+    .field("waiters", waiters)
+    .field("retry_after_ms", millis(retry_after))
+    .retry_after(retry_after)
+}
+
 pub(crate) fn held(grant: &HeldGrant) -> Held {
     Held {
         key: grant.key.as_str().to_owned(),
         token: grant.token.get(),
         expires_in_ms: millis(grant.expires_in),
+        yield_requested: grant.yield_asked.as_ref().map(yield_requested),
     }
 }
 
@@ -128,6 +155,13 @@ pub(crate) fn lock(state: &KeyState, waiters: u32) -> LockView {
         token: state.last_token.map(FencingToken::get),
         holder: state.grant.as_ref().map(|grant| holder(grant, false)),
         expires_in_ms: state.grant.as_ref().map(|grant| millis(grant.expires_in)),
+        lock_delay_ms: state.grant.as_ref().map(|grant| grant.lock_delay.as_millis()),
+        yield_requested: state
+            .grant
+            .as_ref()
+            .and_then(|grant| grant.yield_asked.as_ref())
+            .map(yield_requested),
+        closed_for_ms: state.closed_for.map(millis),
         waiters: u64::from(waiters),
     }
 }

@@ -60,6 +60,9 @@ pub fn core_config(settings: &Settings) -> Config {
     }
 }
 
+/// How often it is said that the store is not open yet.
+const SAYS_EVERY: Duration = Duration::from_secs(5);
+
 /// An open backend, and how it is closed.
 struct Backend {
     store: Arc<dyn LockStore>,
@@ -86,8 +89,25 @@ fn pg_options(settings: &Settings, url: &str, expected_lineage: Option<String>) 
     options
 }
 
-/// The one place that chooses the backend.
+/// Opens the store. As long as that takes, it is said what is waited for.
 async fn open_store(settings: &Settings, host: &Host) -> Result<Backend, RunError> {
+    let url = gateway_kit::mask(settings.text("lock.store.url").unwrap_or_default());
+    let mut opening = std::pin::pin!(open_backend(settings, host));
+    let since = host.clock.mono();
+    loop {
+        tokio::select! {
+            biased;
+            opened = &mut opening => return opened,
+            () = host.clock.sleep(SAYS_EVERY) => {
+                let waited = host.clock.mono().saturating_sub(since);
+                tracing::warn!(event = "lock_store_awaited", url, waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+            }
+        }
+    }
+}
+
+/// The one place that chooses the backend.
+async fn open_backend(settings: &Settings, host: &Host) -> Result<Backend, RunError> {
     let url = settings.text("lock.store.url").unwrap_or_default();
     let shown = gateway_kit::mask(url);
     let expected_lineage = settings.text("lock.store.lineage").map(str::to_owned);
@@ -205,6 +225,7 @@ pub async fn run_and_tell(
     let drain_trace = TraceContext::root(&host.random);
     let gateway = Gateway::new("lock-server", &host, settings, registry, kit)
         .openapi(openapi_within(&bounds))
+        .examples(include_str!("examples.json"))
         .route_timeout("/v1/locks/{key}/acquire", wait_timeout)
         .ready_check("store", move || {
             let service = health.clone();

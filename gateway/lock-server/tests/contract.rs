@@ -709,14 +709,14 @@ async fn a_waiter_gets_the_key_of_a_holder_that_went_silent() {
     let server = Server::with(&[("lock.session.ttl-min", "200ms")]).await;
     let two = server.session().await;
     let opened = tokio::time::Instant::now();
-    let one = server.session_of(json!({"owner": "silent", "ttl_ms": 400})).await;
+    let one = server.session_of(json!({"owner": "silent", "ttl_ms": 1_500})).await;
     server.acquire("k", json!({"session_id": one})).await.is(200);
     let granted = server
         .acquire("k", json!({"session_id": two, "wait_ms": 20_000}))
         .await
         .is(200);
     // From before its beginning, so that a slow machine changes nothing: nobody is granted what another still holds.
-    assert!(opened.elapsed() >= Duration::from_millis(400), "{granted}");
+    assert!(opened.elapsed() >= Duration::from_millis(1_500), "{granted}");
     server
         .post(&format!("/v1/sessions/{one}/heartbeat"), json!({}))
         .await

@@ -12,8 +12,8 @@ use actor_kit::{Kit, TraceContext};
 use futures_util::future::join_all;
 use host_kit::Host;
 use lock_api::{
-    AcquireRequest, FencingToken, LockKey, OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RequestId, SessionId,
-    Ttl,
+    AcquireRequest, FencingToken, LockDelay, LockKey, OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RequestId,
+    SessionId, Ttl,
 };
 use lock_core::{AcquireCall, Acquired, Config, LockService, Metrics};
 use lock_store::{PgLockStore, PgLockStoreOptions};
@@ -73,6 +73,7 @@ impl Replica {
                 ttl: Ttl::new(HOUR).unwrap(),
                 metadata: None,
                 witness: None,
+                lock_delay: LockDelay::NONE,
             },
             ttl_of_session: false,
             names_itself: true,

@@ -15,9 +15,6 @@ pub(crate) const ACCOUNT_ID_CHARS_MAX: usize = 64;
 /// The longest creditor field, reference or reason of a worker, in characters.
 pub(crate) const TEXT_CHARS_MAX: usize = 140;
 
-/// A reason of an operator, in characters (FR-26).
-pub(crate) const REASON_CHARS: std::ops::RangeInclusive<usize> = 8..=500;
-
 fn id(field: &'static str, value: &str, chars_max: usize) -> Result<(), ApiError> {
     let fine = (1..=chars_max).contains(&value.len())
         && value
@@ -47,7 +44,7 @@ pub(crate) fn is_house(account_id: &str) -> bool {
 }
 
 /// Text of so many characters, none of them a control character. Whatever its Unicode form, it is kept byte for byte.
-pub(crate) fn text(field: &'static str, value: &str, chars: std::ops::RangeInclusive<usize>) -> Result<(), ApiError> {
+fn text(field: &'static str, value: &str, chars: std::ops::RangeInclusive<usize>) -> Result<(), ApiError> {
     if chars.contains(&value.chars().count()) && !value.chars().any(char::is_control) {
         return Ok(());
     }
@@ -56,6 +53,11 @@ pub(crate) fn text(field: &'static str, value: &str, chars: std::ops::RangeInclu
         field,
         format!("must be {low} to {high} characters without control characters"),
     ))
+}
+
+/// Why an operator acts (FR-26), where it is said.
+pub(crate) fn reason(value: Option<&str>) -> Result<Option<String>, ApiError> {
+    Ok(value.map(gateway_kit::reason).transpose()?.map(str::to_owned))
 }
 
 pub(crate) fn line(field: &'static str, value: &str) -> Result<(), ApiError> {

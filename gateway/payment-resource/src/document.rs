@@ -1,7 +1,8 @@
 //! The OpenAPI document of P1–P10, with the bounds that the handlers enforce.
 
-use crate::bounds::{ACCOUNT_ID_CHARS_MAX, PAYOUT_ID_CHARS_MAX, REASON_CHARS, TEXT_CHARS_MAX};
+use crate::bounds::{ACCOUNT_ID_CHARS_MAX, PAYOUT_ID_CHARS_MAX, TEXT_CHARS_MAX};
 use crate::routes;
+use gateway_kit::REASON_CHARS;
 use http_contract::payment::{
     AccountAnswer, CancelBody, ClaimBody, CreatePayoutBody, CreditBody, Creditor, FenceAnswer, LedgerRow,
     OpenAccountBody, PaymentAuditRow, PayoutAnswer, PayoutState, PostBody, ReasonBody, Resolution, ResolveBody,

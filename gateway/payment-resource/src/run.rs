@@ -85,6 +85,7 @@ pub async fn run_and_tell(
     let (healthy, alive) = (payments.clone(), payments.clone());
     let mut gateway = Gateway::new("payment-resource", &host, settings, registry, kit)
         .openapi(openapi())
+        .examples(include_str!("examples.json"))
         .route_timeout("/v1/ledger/verify", VERIFY_WITHIN + VERIFY_WITHIN / 10)
         .ready_check("store", move || {
             let payments = healthy.clone();

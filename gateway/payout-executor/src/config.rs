@@ -82,6 +82,11 @@ impl Config {
             |name| settings.optional_duration(name),
             u32::try_from(settings.integer("lock.acquire.max-attempts")).unwrap_or(u32::MAX),
         );
+        #[cfg(feature = "lab")]
+        let lock_options = match settings.optional_duration("executor.lock-delay") {
+            Some(delay) => lock_options.lock_delay(delay),
+            None => lock_options,
+        };
         Ok(Self {
             lock_servers,
             payments: needed("executor.payments")?,

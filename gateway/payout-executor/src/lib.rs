@@ -76,7 +76,7 @@ pub async fn assemble(settings: &Settings, host: &Host, placement: Placement) ->
     };
     let connect = over_http(&config.lock_servers, &kit)?;
     let mut lock_options = config.lock_options.clone();
-    lock_options.lease_watch = history.lease_watch();
+    lock_options.lease_watch = history.lease_watch(lock_options.lock_delay);
     let locks = LockClient::start(lock_options, &kit, &lock_metrics, placement, connect).await?;
 
     let actor = config.lock_options.owner.as_str();

@@ -394,6 +394,7 @@ fn case_d06_a_claim_of_a_dead_worker_is_recovered_without_a_second_funds_check()
             ttl_ms: None,
             wait_ms: None,
             witness_token: None,
+            lock_delay_ms: None,
             metadata: None,
         };
         let key = LockKey::new("payout:A").unwrap();

@@ -1,10 +1,13 @@
 //! What the proxy takes from the settings (C5.2).
 
+use crate::tls;
 use gateway_kit::{Settings, mask};
 use lock_api::StoreError;
 use pg_kit::{Access, PasswordSource};
 use rail_store::Fencing;
+use rustls::ClientConfig;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why the proxy cannot run.
@@ -47,6 +50,8 @@ pub struct Config {
     pub paydb: Paydb,
     /// The rail.
     pub rail_url: String,
+    /// How the rail is verified, and who we are there; None where it is reached in the clear.
+    pub rail_tls: Option<Arc<ClientConfig>>,
     /// `rail.read-timeout`.
     pub read_timeout: Duration,
     /// `rail.visibility-horizon`.
@@ -63,7 +68,7 @@ impl Config {
     /// Reads the settings.
     ///
     /// # Errors
-    /// [`RunError::Setting`] where one is missing or cannot be served.
+    /// [`RunError::Setting`] where one is missing, cannot be served, or names a file that cannot be used.
     pub fn from_settings(settings: &Settings) -> Result<Self, RunError> {
         let wrong = |name, reason: &str| RunError::Setting {
             name,
@@ -73,9 +78,7 @@ impl Config {
         let rail_url = settings
             .text("rail.url")
             .ok_or_else(|| wrong("rail.url", "is required (--rail URL)"))?;
-        if !rail_url.starts_with("http://") {
-            return Err(wrong("rail.url", "must begin with http://"));
-        }
+        let rail_tls = tls::of_settings(settings, rail_url)?;
         #[cfg(feature = "lab")]
         let fencing = Fencing::from_switch(settings.boolean("rail.fencing.enabled"));
         #[cfg(not(feature = "lab"))]
@@ -83,12 +86,25 @@ impl Config {
         Ok(Self {
             paydb,
             rail_url: rail_url.trim_end_matches('/').to_owned(),
+            rail_tls,
             read_timeout: settings.duration("rail.read-timeout"),
             visibility_horizon: settings.duration("rail.visibility-horizon"),
             store_timeout: settings.duration("rail.store.timeout"),
             request_timeout: settings.duration("http.request-timeout"),
             fencing,
         })
+    }
+
+    /// What can be seen of the settings without a store: whether the rail could be spoken to as they say, certificates read.
+    /// Settings that are missing are no fault here.
+    ///
+    /// # Errors
+    /// [`RunError::Setting`].
+    pub fn check(settings: &Settings) -> Result<(), RunError> {
+        match settings.text("rail.url") {
+            Some(rail_url) => tls::of_settings(settings, rail_url).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// How long a caller of R1 is let wait for the outcome: the intent, the forwarder's claim, the rail, the outcome.

@@ -1,14 +1,18 @@
 //! The forwarder: what is done with a connection to the rail (C3.7).
 //!
 //! Owns: one fresh connection per call, closed before the reply is given; no redirect is followed, nothing is retried,
-//! the whole exchange is bounded in time and size. Does not own: what a reply means (`rail-core`).
-//! On failure: a reply says why there is no answer. None of them says that nothing was executed.
+//! the whole exchange is bounded in time and size. With `https:` the rail is verified anew on each connection.
+//! Does not own: what a reply means (`rail-core`), which authorities are trusted (`tls`).
+//! On failure: a reply says why there is no answer. None of them says that nothing was executed, not even that of a rail
+//! whose certificate was refused before a byte of the submission was sent (C3.7).
 
 use awc::error::{ConnectError, PayloadError, SendRequestError};
 use awc::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use futures_util::future::LocalBoxFuture;
 use rail_core::{NoAnswer, Rail, RailCall, RailReply};
+use rustls::ClientConfig;
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The largest answer of a rail that is read, in bytes.
@@ -19,23 +23,34 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 pub struct RailForwarder {
     base: String,
     read_timeout: Duration,
+    tls: Option<Arc<ClientConfig>>,
 }
 
 impl RailForwarder {
-    /// A forwarder to the rail at `base`, each submission within `read_timeout`.
+    /// A forwarder to the rail at `base`, each submission within `read_timeout`; over `tls` where `base` is `https:`. Without
+    /// it such a rail is never reached.
     #[must_use]
-    pub fn new(base: &str, read_timeout: Duration) -> Self {
+    pub fn new(base: &str, read_timeout: Duration, tls: Option<Arc<ClientConfig>>) -> Self {
         Self {
             base: base.trim_end_matches('/').to_owned(),
             read_timeout,
+            tls,
         }
     }
 }
 
 /// A client of its own for one call: no connection is ever used twice, none can have gone stale.
-fn client(within: Duration) -> awc::Client {
+fn client(within: Duration, tls: Option<Arc<ClientConfig>>) -> awc::Client {
+    let mut connector = awc::Connector::new().timeout(within).limit(1);
+    if let Some(tls) = tls {
+        connector = connector
+            .rustls_0_23(tls)
+            .handshake_timeout(within)
+            // The answer is read by then: what is left is to take leave, and nobody waits for it.
+            .disconnect_timeout(Duration::ZERO);
+    }
     awc::Client::builder()
-        .connector(awc::Connector::new().timeout(within).limit(1))
+        .connector(connector)
         .disable_redirects()
         .disable_timeout()
         .finish()
@@ -43,7 +58,7 @@ fn client(within: Duration) -> awc::Client {
 
 impl Rail for RailForwarder {
     fn submit(&self, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
-        let (url, within) = (format!("{}/submit", self.base), self.read_timeout);
+        let (url, within, tls) = (format!("{}/submit", self.base), self.read_timeout, self.tls.clone());
         let body = json!({
             "client_reference": call.client_reference,
             "amount_minor": call.amount_minor,
@@ -52,7 +67,7 @@ impl Rail for RailForwarder {
         })
         .to_string();
         Box::pin(async move {
-            let client = client(within);
+            let client = client(within, tls);
             let request = client
                 .post(url)
                 .force_close()
@@ -62,9 +77,9 @@ impl Rail for RailForwarder {
     }
 
     fn look_up(&self, client_reference: String, within: Duration) -> LocalBoxFuture<'static, RailReply> {
-        let url = format!("{}/submissions", self.base);
+        let (url, tls) = (format!("{}/submissions", self.base), self.tls.clone());
         Box::pin(async move {
-            let client = client(within);
+            let client = client(within, tls);
             match client.get(url).query(&[("client_reference", client_reference)]) {
                 Ok(request) => bounded(within, request.force_close().send()).await,
                 Err(error) => RailReply::Nothing(NoAnswer::NotConnected(error.to_string())),
@@ -114,7 +129,17 @@ fn no_answer(error: &SendRequestError) -> NoAnswer {
         SendRequestError::Connect(ConnectError::Disconnected) => {
             NoAnswer::Broken("closed without an answer".to_owned())
         }
+        SendRequestError::Connect(ConnectError::Io(error)) if is_tls(error) => {
+            NoAnswer::NotConnected(format!("tls: {error}"))
+        }
         SendRequestError::Connect(error) => NoAnswer::NotConnected(error.to_string()),
         error => NoAnswer::Broken(error.to_string()),
     }
+}
+
+/// Whether the handshake failed, and not the network under it.
+fn is_tls(error: &std::io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.downcast_ref::<rustls::Error>().is_some())
 }

@@ -14,13 +14,14 @@ mod config;
 mod forwarder;
 mod routes;
 mod run;
+mod tls;
 mod validate;
 mod view;
 
 pub use config::{Config, Paydb, RunError};
 pub use forwarder::RailForwarder;
 pub use routes::openapi;
-pub use run::{migrate, run};
+pub use run::{check, migrate, run};
 
 use actix_web::web::{Data, ServiceConfig};
 use actor_kit::{Handle, Kit, RestartPolicy, TraceContext};
@@ -77,7 +78,11 @@ pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, Run
         RestartPolicy::default(),
     );
     let metrics = RailMetrics::register(&registry, fencing.is_enforced());
-    let rail = Arc::new(RailForwarder::new(&config.rail_url, config.read_timeout));
+    let rail = Arc::new(RailForwarder::new(
+        &config.rail_url,
+        config.read_timeout,
+        config.rail_tls.clone(),
+    ));
     let limits = SubmissionLimits {
         store: config.store_timeout,
     };
@@ -103,6 +108,7 @@ pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, Run
 
     let mut gateway = Gateway::new(COMPONENT, host, settings.clone(), registry, kit)
         .openapi(openapi())
+        .examples(include_str!("examples.json"))
         .route_timeout("/v1/rail/submissions", config.submit_route_timeout())
         .route_timeout("/v1/rail/submissions/{payout_id}/lookup", config.lookup_route_timeout())
         .ready_check("store", {

@@ -47,6 +47,14 @@ pub fn migrate(settings: &Settings, host: &Host) -> Result<(), RunError> {
     }
 }
 
+/// What is wrong with the settings, as far as it can be seen without a store: the certificate files of the rail are read.
+///
+/// # Errors
+/// [`RunError::Setting`].
+pub fn check(settings: &Settings) -> Result<(), RunError> {
+    Config::check(settings)
+}
+
 /// The process: serves on `listen` until SIGTERM, then drains: requests in flight and submissions under way are ended.
 ///
 /// # Errors

@@ -252,7 +252,10 @@ fn answer(shared: &Shared, request: &Request) -> Answer {
         (_, "/submit" | "/submissions" | "/faults" | "/stats" | "/livez" | "/readyz" | "/startupz") => {
             Answer::error(405, "the method is not one of this path")
         }
-        _ => Answer::error(404, "there is no such path"),
+        _ => Answer::error(
+            404,
+            "there is no such path; the rail stub's contract is C3.6 in docs/04-contracts.md",
+        ),
     }
 }
 

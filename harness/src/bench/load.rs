@@ -97,6 +97,7 @@ pub(super) fn acquire_body(session: &str, ttl_ms: u64) -> AcquireBody {
         ttl_ms: Some(ttl_ms),
         wait_ms: None,
         witness_token: None,
+        lock_delay_ms: None,
         metadata: None,
     }
 }

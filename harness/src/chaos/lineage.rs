@@ -53,6 +53,7 @@ async fn turn(ground: &Ground<'_>) -> Result<GrantAnswer, CallError> {
         ttl_ms: None,
         wait_ms: Some(2_000),
         witness_token: None,
+        lock_delay_ms: None,
         metadata: None,
     };
     let granted = locks.acquire(&key, &body, &trace).await;

@@ -9,6 +9,7 @@ use super::fault::{Fault, Ground, Kind, Level, SHOWS_WITHIN, StoreKind};
 use crate::stack::{LOCK_SERVER, PAYMENT_RESOURCE, RAIL_PROXY, RAIL_STUB, RunError, Step, eventually};
 use crate::wire::wires::{LOCKDB, PAYDB};
 use crate::wire::{Counts, End, Flow, Line, Messages, Mode, Probed, Wire, Wires, probe};
+use host_kit::Host;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,15 +17,15 @@ use std::time::Duration;
 /// By how much a delayed link is late, each way.
 const DELAY: Duration = Duration::from_millis(150);
 /// By how much at most a link with jitter is late, each way.
-const JITTER: Duration = Duration::from_millis(250);
+pub(crate) const JITTER: Duration = Duration::from_millis(250);
 /// How fast a trickle flows: some requests and answers take longer than their callers wait, others do not.
-const TRICKLE_BYTES_PER_S: u32 = 2_000;
+pub(crate) const TRICKLE_BYTES_PER_S: u32 = 2_000;
 /// How long after a request its copy follows, at most: a lease's length, so that it may come from a former holder.
-const COPY_WITHIN: Duration = Duration::from_millis(1_500);
+pub(crate) const COPY_WITHIN: Duration = Duration::from_millis(1_500);
 /// How long the caller of a held request is left waiting.
 const HELD_SILENT: Duration = Duration::from_millis(600);
 /// How long after its caller has gone a held request is delivered, at most: longer than a lease.
-const HELD_LATE: Duration = Duration::from_secs(2);
+pub(crate) const HELD_LATE: Duration = Duration::from_secs(2);
 
 /// How the effect is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -342,16 +343,29 @@ impl Fault for LinkFault {
                 wire.set(Mode::PASS);
             }
             for Struck { wire, .. } in &self.struck {
-                let what = format!("an answer through {}", wire.name());
-                eventually(ground.stack.host(), &what, SHOWS_WITHIN, async || {
-                    let probed = probe(wire, SHOWS_WITHIN).await;
-                    Ok(matches!(probed, Probed::Answered { .. }).then_some(()))
-                })
-                .await?;
+                answers_again(ground.stack.host(), wire, SHOWS_WITHIN, SHOWS_WITHIN).await?;
             }
             Ok(())
         })
     }
+}
+
+/// Awaits that a question through a wire is answered, each of them within `probe_within`.
+///
+/// # Errors
+/// [`RunError::NeverCame`] when none is within `within`.
+pub(crate) async fn answers_again(
+    host: &Host,
+    wire: &Rc<Wire>,
+    probe_within: Duration,
+    within: Duration,
+) -> Result<(), RunError> {
+    let what = format!("an answer through {}", wire.name());
+    eventually(host, &what, within, async || {
+        let probed = probe(wire, probe_within).await;
+        Ok(matches!(probed, Probed::Answered { .. }).then_some(()))
+    })
+    .await
 }
 
 impl Struck {

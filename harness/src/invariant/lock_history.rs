@@ -159,4 +159,44 @@ mod tests {
         let verdict = Invariant::LockHistory.check(&evidence);
         assert!(!verdict.broken(), "{:?}", verdict.violations);
     }
+
+    /// Between the last end of the key and the next question nobody held it.
+    fn refused_while_free(code: &str) -> Evidence {
+        let mut evidence = sample::good();
+        let mut refused = sample::call("W1", "acquire", 546, 547);
+        (refused.key, refused.outcome) = (Some("payout:A1".to_owned()), Outcome::Refused);
+        refused.code = Some(code.to_owned());
+        evidence.calls.push(refused);
+        evidence
+    }
+
+    #[test]
+    fn a_free_key_may_be_closed_but_not_busy() {
+        let closed = Invariant::LockHistory.check(&refused_while_free("LOCK_DELAYED"));
+        assert!(closed.held(), "{:?}", closed.violations);
+        assert!(
+            Invariant::LockHistory
+                .check(&refused_while_free("HELD_BY_OTHER"))
+                .broken()
+        );
+    }
+
+    #[test]
+    fn a_request_to_yield_ends_nothing() {
+        let mut evidence = sample::good();
+        let granted = evidence
+            .lock_events
+            .iter()
+            .position(|event| event.kind == "GRANTED" && event.lock_key.as_deref() == Some("payout:A1"))
+            .unwrap();
+        let mut asked = evidence.lock_events[granted].clone();
+        (asked.kind, asked.actor) = ("YIELD_REQUESTED".to_owned(), Some("ann".to_owned()));
+        evidence.lock_events.insert(granted + 1, asked);
+        for (event, seq) in evidence.lock_events.iter_mut().zip(1..) {
+            event.seq = seq;
+        }
+        for verdict in crate::invariant::check_all(&evidence) {
+            assert!(verdict.held(), "{verdict:?}");
+        }
+    }
 }

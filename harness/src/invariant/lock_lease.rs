@@ -85,14 +85,26 @@ fn ended_on_purpose(evidence: &Evidence, (key, token): (&str, u64), events: &[&L
         .iter()
         .find(|event| event.kind == "GRANTED")
         .map(|event| event.seq);
+    let next_at = evidence
+        .lock_events
+        .iter()
+        .filter(|event| event.kind == "GRANTED" && event.lock_key.as_deref() == Some(key))
+        .map(|event| event.seq)
+        .filter(|seq| granted_at.is_some_and(|at| *seq > at))
+        .min();
     released
         || events
             .iter()
             .any(|event| matches!(event.kind.as_str(), "RELEASED" | "REVOKED"))
         || evidence.lock_events.iter().any(|event| match event.kind.as_str() {
             "SESSION_CLOSED" => session.is_some() && event.session_id.as_deref() == session,
-            // The row of a revoke may show the token that it minted instead of the one it broke.
-            "REVOKED" => event.lock_key.as_deref() == Some(key) && granted_at.is_some_and(|seq| event.seq > seq),
+            // The row of a revoke may show the token that it minted instead of the one it broke. That of a later grant
+            // ended this one no more.
+            "REVOKED" => {
+                event.lock_key.as_deref() == Some(key)
+                    && granted_at.is_some_and(|seq| event.seq > seq)
+                    && next_at.is_none_or(|seq| event.seq < seq)
+            }
             _ => false,
         })
 }
@@ -163,4 +175,23 @@ fn not_late(
             now.boot_us.saturating_sub(lease.over_us) / 1_000_000
         )
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::invariant::{Invariant, sample};
+
+    #[test]
+    fn the_revoke_of_a_later_grant_does_not_excuse_the_early_end_of_one_before_it() {
+        let mut evidence = sample::good();
+        for call in &mut evidence.calls {
+            // 1 µs longer than until the next grant was in hand.
+            if (call.verb.as_str(), call.token) == ("lease", Some(5)) {
+                call.until_us = Some(506);
+            }
+        }
+        assert!(Invariant::LockLease.check(&evidence).broken());
+        "REVOKED".clone_into(&mut evidence.lock_events[5].kind);
+        assert!(Invariant::LockLease.check(&evidence).broken());
+    }
 }

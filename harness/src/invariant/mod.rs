@@ -13,6 +13,7 @@ mod inv05;
 mod inv06;
 mod inv07;
 mod inv08;
+pub(crate) mod lock_delay;
 mod lock_history;
 mod lock_lease;
 pub(crate) mod sample;
@@ -55,6 +56,9 @@ pub enum Invariant {
     /// The lease contract: nobody expired early, nobody kept past the bound.
     #[serde(rename = "LOCK-LEASE")]
     LockLease,
+    /// The lock delay: what was lost uncleanly stays closed for as long as was asked. Judged where a client asked for one.
+    #[serde(rename = "LOCK-DELAY")]
+    LockDelay,
 }
 
 impl Invariant {
@@ -70,7 +74,8 @@ impl Invariant {
         Self::Inv08,
     ];
 
-    /// Everything a run is judged by: the invariants, then what the clients saw of the locks.
+    /// Everything that every run is judged by: the invariants, then what the clients saw of the locks. A run whose clients
+    /// asked for lock delays is judged by [`Self::LockDelay`] too.
     pub const EVERY: [Self; 10] = [
         Self::Inv01,
         Self::Inv02,
@@ -98,6 +103,7 @@ impl Invariant {
             Self::Inv08 => "INV-08",
             Self::LockHistory => "LOCK-HISTORY",
             Self::LockLease => "LOCK-LEASE",
+            Self::LockDelay => "LOCK-DELAY",
         }
     }
 
@@ -117,6 +123,9 @@ impl Invariant {
                 "what the clients saw of each key is what one lock would have answered, by search and by token order"
             }
             Self::LockLease => "no lease ends before its promise, none is kept past the bound",
+            Self::LockDelay => {
+                "a key that was lost uncleanly is granted to nobody before the delay that was asked for is over"
+            }
         }
     }
 
@@ -135,6 +144,7 @@ impl Invariant {
             Self::Inv08 => inv08::check(evidence, &mut verdict),
             Self::LockHistory => lock_history::check(evidence, &mut verdict),
             Self::LockLease => lock_lease::check(evidence, &mut verdict),
+            Self::LockDelay => lock_delay::check(evidence, &mut verdict),
         }
         verdict
     }
@@ -146,13 +156,30 @@ impl fmt::Display for Invariant {
     }
 }
 
-/// Judges everything.
+/// Judges everything. The lock delay only where a client asked for one: a verdict that could not have looked at anything
+/// is none, and is not there to be taken for one that held.
 #[must_use]
 pub fn check_all(evidence: &Evidence) -> Vec<Verdict> {
+    let delays = lock_delay::was_asked_for(evidence).then_some(Invariant::LockDelay);
     Invariant::EVERY
         .into_iter()
+        .chain(delays)
         .map(|invariant| invariant.check(evidence))
         .collect()
+}
+
+/// Adds a run's verdicts to a sum, which gets those that it did not have yet.
+pub fn absorb_all(sum: &mut Vec<Verdict>, verdicts: &[Verdict], run: &str) {
+    for verdict in verdicts {
+        match sum.iter_mut().find(|total| total.invariant == verdict.invariant) {
+            Some(total) => total.absorb(verdict, run),
+            None => {
+                let mut total = Verdict::new(verdict.invariant);
+                total.absorb(verdict, run);
+                sum.push(total);
+            }
+        }
+    }
 }
 
 /// What an invariant's check found.
@@ -251,9 +278,12 @@ mod tests {
             ended_by_another("REVOKED", "SESSION_EXPIRED", "revoked"),
             ended_by_another("RELEASED", "SESSION_CLOSED", "session_lost"),
         ] {
-            for verdict in check_all(&evidence) {
+            for invariant in Invariant::EVERY {
+                let verdict = invariant.check(&evidence);
                 assert!(verdict.held(), "{verdict:?}");
             }
+            let delay = Invariant::LockDelay.check(&evidence);
+            assert!(!delay.broken(), "{delay:?}");
         }
     }
 
@@ -262,6 +292,16 @@ mod tests {
         for verdict in check_all(&Evidence::default()) {
             assert!(!verdict.held() && !verdict.broken(), "{verdict:?}");
         }
+    }
+
+    #[test]
+    fn a_sum_has_the_verdicts_that_only_some_of_its_runs_have() {
+        let mut sum = Invariant::EVERY.map(Verdict::new).to_vec();
+        let all = check_all(&sample::good());
+        absorb_all(&mut sum, &all[..Invariant::EVERY.len()], "without delays");
+        absorb_all(&mut sum, &all, "with delays");
+        assert_eq!(sum.len(), Invariant::EVERY.len() + 1);
+        assert!(sum.iter().all(Verdict::held), "{sum:?}");
     }
 
     #[test]

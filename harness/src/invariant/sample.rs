@@ -1,5 +1,6 @@
-//! A small good run: P1 was claimed by W1, who was paused past its lease; W2 took over and paid it once; W1's late post
-//! was refused. P2 was declined. The mutations plant one fault each in it.
+//! A small good run: P1 was claimed by W1, who had asked for a lock delay and was paused past its lease; W2 took over when
+//! the delay was over and paid it once; W1's late post was refused. P2 was declined. The mutations plant one fault each in
+//! it.
 
 use crate::history::{Call, Outcome};
 use crate::model::{
@@ -71,6 +72,7 @@ pub(crate) fn call(client: &str, verb: &str, invoked_us: u64, answered_us: u64) 
         code: None,
         reason: None,
         until_us: None,
+        delay_us: None,
     }
 }
 
@@ -93,6 +95,7 @@ fn on_key(client: &str, verb: &str, at: u64, account: &str, token: Option<u64>) 
 fn lease(client: &str, at: u64, account: &str, token: u64, until: u64) -> Call {
     Call {
         until_us: Some(until),
+        delay_us: (client == "W1").then_some(100),
         ..on_key(client, "lease", at, account, Some(token))
     }
 }

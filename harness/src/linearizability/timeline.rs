@@ -195,6 +195,11 @@ fn busy(call: &Call) -> bool {
     matches!(call.code.as_deref(), Some("HELD_BY_OTHER" | "CONTENTION_EXCEEDED"))
 }
 
+/// Refused although nobody held the key: it was closed after an unclean loss.
+fn delayed(call: &Call) -> bool {
+    call.code.as_deref() == Some("LOCK_DELAYED")
+}
+
 /// Grants as clients were answered them, and those of the trail that no client saw.
 fn grants(calls: &[&Call], ends: &BTreeMap<u64, Ended>) -> Vec<Grant> {
     let mut grants: BTreeMap<(u64, Option<&str>), Grant> = BTreeMap::new();
@@ -217,7 +222,7 @@ fn grants(calls: &[&Call], ends: &BTreeMap<u64, Ended>) -> Vec<Grant> {
                 grant.asked_us = grant.asked_us.min(first);
                 grant.answered_us = grant.answered_us.min(call.answered_us);
             }
-            (Outcome::Refused, _) if busy(call) => {
+            (Outcome::Refused, _) if busy(call) || delayed(call) => {
                 unanswered.remove(client);
             }
             _ => {

@@ -3,7 +3,8 @@
 use super::{Mutation, Pick, one, places};
 use crate::history::{Call, Outcome};
 use crate::invariant::Invariant;
-use crate::model::{Evidence, LockEvent};
+use crate::invariant::lock_delay::STAMPED_LATE_US;
+use crate::model::{Evidence, LockEvent, wall_ms};
 
 const fn mutation(name: &'static str, caught_by: Invariant, plant: fn(&mut Evidence, Pick<'_>) -> bool) -> Mutation {
     Mutation { name, caught_by, plant }
@@ -273,6 +274,57 @@ pub(super) const MUTATIONS: &[Mutation] = &[
             })
         },
     ),
+    mutation(
+        "granted 1 ms before the delay after a lease was over, as the clients saw it",
+        Invariant::LockDelay,
+        |evidence, pick| {
+            expired(evidence, pick, |evidence, token, key| {
+                let Some(next) = next_grant(evidence, token, key.as_deref()) else {
+                    return false;
+                };
+                let had = evidence
+                    .calls
+                    .iter()
+                    .filter(|call| acquired(call) && call.key == key && call.token == next.token)
+                    .map(Call::ended_us)
+                    .min();
+                let promised = leases(evidence, token, &key).filter_map(|lease| lease.until_us).max();
+                let (Some(had), Some(promised)) = (had, promised) else {
+                    return false;
+                };
+                let passed = had.saturating_sub(promised);
+                leases(evidence, token, &key).for_each(|lease| lease.delay_us = Some(passed + 1_000));
+                true
+            })
+        },
+    ),
+    mutation(
+        "granted within the delay after a revoke, in the trail",
+        Invariant::LockDelay,
+        |evidence, pick| {
+            expired(evidence, pick, |evidence, token, key| {
+                let Some(next) = next_grant(evidence, token, key.as_deref()) else {
+                    return false;
+                };
+                let Some(end) = evidence
+                    .lock_events
+                    .iter_mut()
+                    .find(|event| event.kind == "EXPIRED" && event.lock_key == key && event.token == token)
+                else {
+                    return false;
+                };
+                end.kind = "REVOKED".to_owned();
+                let (Some(ended), Some(granted)) = (wall_ms(&end.at), wall_ms(&next.at)) else {
+                    return false;
+                };
+                // By 1 ms more than the stamps may be off by, which are cut to milliseconds.
+                let passed_us = granted.saturating_sub(ended).unsigned_abs() * 1_000;
+                let delay = passed_us + STAMPED_LATE_US + 2_000;
+                leases(evidence, token, &key).for_each(|lease| lease.delay_us = Some(delay));
+                true
+            })
+        },
+    ),
 ];
 
 fn acquired(call: &Call) -> bool {
@@ -368,12 +420,30 @@ fn expired(
     with(evidence, token, key)
 }
 
+/// What a holder was told of its lease.
+fn leases<'a>(
+    evidence: &'a mut Evidence,
+    token: Option<u64>,
+    key: &'a Option<String>,
+) -> impl Iterator<Item = &'a mut Call> {
+    evidence
+        .calls
+        .iter_mut()
+        .filter(move |call| call.verb == "lease" && call.token == token && call.key == *key)
+}
+
 /// The holder was promised its lease until then.
 fn promise(evidence: &mut Evidence, token: Option<u64>, key: &Option<String>, until_us: u64) -> bool {
-    for call in &mut evidence.calls {
-        if call.verb == "lease" && call.token == token && call.key == *key {
-            call.until_us = Some(until_us);
-        }
-    }
+    leases(evidence, token, key).for_each(|lease| lease.until_us = Some(until_us));
     true
+}
+
+/// The grant of the key that follows this one in the trail.
+fn next_grant(evidence: &Evidence, token: Option<u64>, key: Option<&str>) -> Option<LockEvent> {
+    let mut grants = evidence
+        .lock_events
+        .iter()
+        .filter(|event| event.kind == "GRANTED" && event.lock_key.as_deref() == key);
+    grants.find(|event| event.token == token)?;
+    grants.next().cloned()
 }

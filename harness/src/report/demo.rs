@@ -5,7 +5,7 @@
 //! On failure: plain data cannot fail.
 
 use super::{CellReport, Refusals, ScenarioReport, complaints};
-use crate::invariant::{Invariant, Verdict};
+use crate::invariant::{Invariant, Verdict, absorb_all};
 use serde::{Deserialize, Serialize};
 
 /// What the demo found.
@@ -44,9 +44,7 @@ impl DemoReport {
             .map(|cell| &cell.report);
         let mut verdicts = Invariant::EVERY.map(Verdict::new).to_vec();
         for report in scenarios.iter().chain(fenced_cells) {
-            for (sum, verdict) in verdicts.iter_mut().zip(&report.verdicts) {
-                sum.absorb(verdict, &report.id);
-            }
+            absorb_all(&mut verdicts, &report.verdicts, &report.id);
         }
         let mut refusals = Refusals::default();
         for report in scenarios.iter().chain(matrix.iter().map(|cell| &cell.report)) {

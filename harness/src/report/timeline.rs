@@ -460,6 +460,7 @@ mod tests {
             invoked_us: 1_000_000 + at_ms * 1_000,
             answered_us: Some(1_001_000 + at_ms * 1_000),
             until_us: None,
+            delay_us: None,
             outcome,
             code: (outcome == Outcome::Refused).then(|| "FENCED_OUT".to_owned()),
             reason: None,

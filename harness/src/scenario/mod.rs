@@ -6,6 +6,7 @@
 //! On failure: [`RunError`] when the run could not be made; a wrong outcome is a failed check or verdict in the report.
 
 pub mod crash_points;
+pub mod fence_kit;
 pub mod hold;
 pub mod jepsen;
 pub mod random;
@@ -26,7 +27,7 @@ use crate::report::{Check, LEDGER, Refusals, ScenarioReport, StepTaken};
 use crate::servers::Backends;
 use crate::stack::containers::ContainerStack;
 use crate::stack::processes::Lab;
-use crate::stack::{Hurt, NodeState, RunError, Stack, StackSpec, await_node, eventually};
+use crate::stack::{RunError, Stack, StackSpec, ask_to_end, eventually};
 use crate::traces;
 use host_kit::{Host, Random};
 use http_client::CallError;
@@ -244,6 +245,7 @@ impl<'a> Cx<'a> {
             ttl_ms: None,
             wait_ms: None,
             witness_token: None,
+            lock_delay_ms: None,
             metadata: None,
         };
         let seen = self.recorder.invoke("acquire", Some(key.as_str()), None, None);
@@ -458,15 +460,7 @@ impl<'a> Cx<'a> {
     }
 
     async fn end_workers(&self) -> Result<(), RunError> {
-        let workers = self.stack.workers();
-        for worker in &workers {
-            self.stack.hurt_unless_ended(worker, Hurt::Terminate)?;
-            self.stack.hurt_unless_ended(worker, Hurt::Resume)?;
-        }
-        for worker in &workers {
-            await_node(self.stack, worker, "ended", SETTLE_WITHIN, NodeState::ended).await?;
-        }
-        Ok(())
+        ask_to_end(self.stack, &self.stack.workers(), SETTLE_WITHIN).await
     }
 
     /// Presents a stale token, and no token at all, at each fenced verb of a settled payout. Both must be refused, and

@@ -9,12 +9,14 @@
 //!
 //! Every other worker is heedless: they do not look at their lock before a side effect, and each worker's whole
 //! process stalls past its lease at steps that the seed chooses. So it is the fences that are tried, not the workers'
-//! good manners.
+//! good manners. Half of the others ask for a lock delay, and stall as soon as the heedless, so that LOCK-DELAY has
+//! something to look at. The heedless ask for none: what they write late is to come after the next holder has begun.
 
 use super::{CURRENCY, Cx, Setup, StackKind};
 use crate::chaos::catalogue::{self, Entry};
 use crate::chaos::driver::{Lived, live};
 use crate::chaos::fault::{FaultRecord, Ground, StoreKind};
+use crate::invariant::Invariant;
 use crate::model::Evidence;
 use crate::report::{Control, Measured, ScenarioReport, Timing};
 use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, eventually};
@@ -37,10 +39,12 @@ const GAP_AT_MOST: Duration = Duration::from_secs(1);
 const STANDS_STILL: Duration = Duration::from_millis(4_500);
 /// How often is looked for workers that stand still.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// A worker stops at each of its steps within so many payouts; a heedless one sooner, so that a short run tries the
-/// fences too.
+/// A worker stops at each of its steps within so many payouts; one that is heedless or asks for a lock delay sooner, so that
+/// a short run tries the fences and the delays too.
 const STALL_WITHIN: u64 = 8;
-const HEEDLESS_STALL_WITHIN: u64 = 2;
+const SOON_STALL_WITHIN: u64 = 2;
+/// The lock delay of the workers that ask for one.
+const LOCK_DELAY: &str = "4s";
 /// What every account begins with: more than all payouts together take.
 const OPENING_MINOR: i64 = 1_000_000_000;
 /// Before the number of each payout of the load.
@@ -215,11 +219,26 @@ fn account(n: usize) -> String {
 /// Worker number `n`, with the stalls that the seed gives it.
 fn worker(n: usize, plan: &Plan, random: &Random) -> WorkerSpec {
     let heedless = !plan.fenced || n.is_multiple_of(2);
-    let within = if heedless { HEEDLESS_STALL_WITHIN } else { STALL_WITHIN };
+    let delayed = asks_for_a_delay(n, plan);
+    let within = if heedless || delayed {
+        SOON_STALL_WITHIN
+    } else {
+        STALL_WITHIN
+    };
     let stalls = STALLS.map(|point| format!("{point}=stop@{}", 1 + random.below(within)));
-    WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
+    let worker = WorkerSpec::new(&format!("W{}", n + 1), Role::Both)
         .with("debug.fault-points", &stalls.join(","))
-        .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" })
+        .with("executor.ignore-lock-lost", if heedless { "true" } else { "false" });
+    if delayed {
+        worker.with("executor.lock-delay", LOCK_DELAY)
+    } else {
+        worker
+    }
+}
+
+/// Whether worker number `n` asks for a lock delay: half of those that are not heedless.
+const fn asks_for_a_delay(n: usize, plan: &Plan) -> bool {
+    plan.fenced && n % 4 == 1
 }
 
 /// Lets workers run on that have stood still for long enough: those that stopped themselves at a step, and those that a
@@ -303,8 +322,8 @@ async fn inject(
     }
 }
 
-/// These entries in an order that the seed gives.
-fn shuffled(entries: &[Entry], random: &Random) -> Vec<Entry> {
+/// These in an order that the seed gives.
+pub(super) fn shuffled<T: Clone>(entries: &[T], random: &Random) -> Vec<T> {
     let mut rest = entries.to_vec();
     let mut bag = Vec::with_capacity(rest.len());
     while !rest.is_empty() {
@@ -368,6 +387,13 @@ fn judge(report: &mut ScenarioReport, evidence: &Evidence, plan: &Plan, faults: 
             (true, true),
             refused,
         );
+    }
+    if (0..plan.workers).any(|n| asks_for_a_delay(n, plan)) {
+        let judged = report
+            .verdicts
+            .iter()
+            .any(|verdict| verdict.invariant == Invariant::LockDelay);
+        report.compare("lock delays were asked for, and are judged", true, judged);
     }
     if let Some(longest) = faults.iter().max_by_key(|fault| fault.recovered_ms) {
         report.measured.push(Measured {
@@ -465,13 +491,26 @@ mod tests {
         assert!(!control.fenced && !spec(&control, 7).payment_fencing && !spec(&control, 7).rail_fencing);
         let random = Random::seeded(7);
         for n in 0..control.workers {
-            assert_eq!(
-                worker(n, &control, &random).settings["executor.ignore-lock-lost"],
-                "true"
-            );
+            let settings = worker(n, &control, &random).settings;
+            assert_eq!(settings["executor.ignore-lock-lost"], "true");
+            assert!(!settings.contains_key("executor.lock-delay"));
         }
         let heedful = worker(1, &plan(&[]), &random);
         assert_eq!(heedful.settings["executor.ignore-lock-lost"], "false");
         assert!(heedful.settings["debug.fault-points"].contains("executor.before_submit=stop@"));
+    }
+
+    #[test]
+    fn some_who_heed_their_locks_ask_for_a_delay_and_no_heedless_one_does() {
+        let random = Random::seeded(7);
+        let asked: Vec<bool> = (0..8)
+            .map(|n| worker(n, &plan(&[]), &random).settings)
+            .map(|settings| {
+                let asks = settings.contains_key("executor.lock-delay");
+                assert!(!asks || settings["executor.ignore-lock-lost"] == "false");
+                asks
+            })
+            .collect();
+        assert_eq!(asked.iter().filter(|asks| **asks).count(), 2);
     }
 }

@@ -10,7 +10,7 @@
 use super::{Cx, SETTLE_WITHIN, Setup};
 use crate::invariant::Invariant;
 use crate::report::{CellOutcome, CellReport};
-use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, await_node};
+use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, ask_to_end, await_node};
 use http_contract::payment::PayoutState;
 
 /// The amount of each cell's payout: a thousand euros.
@@ -144,9 +144,7 @@ pub async fn run_on(cx: Cx<'_>, cell: MatrixCell) -> Result<CellReport, RunError
     end(&cx, "W2").await?;
 
     // W1 is asked to end before it wakes: it finishes the payout it has in hand, and polls for no other.
-    cx.stack.hurt("W1", Hurt::Terminate)?;
-    cx.stack.hurt("W1", Hurt::Resume)?;
-    await_node(cx.stack, "W1", "ended", SETTLE_WITHIN, NodeState::ended).await?;
+    ask_to_end(cx.stack, &["W1".to_owned()], SETTLE_WITHIN).await?;
     cx.step("W1 woke up, went on under its old token, and ended");
 
     let measured_state = cx.look(PAYOUT).await?.state;

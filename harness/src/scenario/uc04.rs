@@ -6,7 +6,7 @@
 
 use super::crash_points::CrashRow;
 use super::{Cx, SETTLE_WITHIN, Setup};
-use crate::invariant::{Invariant, Verdict};
+use crate::invariant::{Invariant, Verdict, absorb_all};
 use crate::report::ScenarioReport;
 use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, await_node};
 use http_contract::payment::PayoutState;
@@ -264,10 +264,8 @@ pub(super) fn merged(reports: Vec<ScenarioReport>) -> ScenarioReport {
         sum.refusals.payment += report.refusals.payment;
         sum.refusals.rail += report.refusals.rail;
         let own: Vec<Verdict> = std::mem::replace(&mut sum.verdicts, Invariant::EVERY.map(Verdict::new).to_vec());
-        for ((total, one), other) in sum.verdicts.iter_mut().zip(&own).zip(&report.verdicts) {
-            total.absorb(one, "first stack");
-            total.absorb(other, "another stack");
-        }
+        absorb_all(&mut sum.verdicts, &own, "first stack");
+        absorb_all(&mut sum.verdicts, &report.verdicts, "another stack");
     }
     sum.steps.sort_by_key(|step| step.at_ms);
     sum

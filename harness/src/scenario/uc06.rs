@@ -6,7 +6,7 @@
 
 use super::{Cx, SETTLE_WITHIN};
 use crate::report::ScenarioReport;
-use crate::stack::{Hurt, NodeState, Role, RunError, StackSpec, WorkerSpec, await_node};
+use crate::stack::{NodeState, Role, RunError, StackSpec, WorkerSpec, ask_to_end, await_node};
 use http_contract::lock::RevokeBody;
 use http_contract::payment::PayoutState;
 
@@ -85,9 +85,7 @@ pub async fn run(cx: Cx<'_>) -> Result<ScenarioReport, RunError> {
         .map_err(RunError::call("fencing the rail proxy"))?;
     cx.step("both fence points stand above the revoked token, before anybody has acquired");
 
-    cx.stack.hurt("W1", Hurt::Terminate)?;
-    cx.stack.hurt("W1", Hurt::Resume)?;
-    await_node(cx.stack, "W1", "ended", SETTLE_WITHIN, NodeState::ended).await?;
+    ask_to_end(cx.stack, &["W1".to_owned()], SETTLE_WITHIN).await?;
     cx.check("executions after W1 went on", 0, cx.executions(PAYOUT).await?);
     cx.step("W1 went on under its revoked token and got nothing through");
 

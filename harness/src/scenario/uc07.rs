@@ -358,6 +358,7 @@ fn body(session_id: &str, request_id: Option<String>) -> AcquireBody {
         ttl_ms: None,
         wait_ms: None,
         witness_token: None,
+        lock_delay_ms: None,
         metadata: None,
     }
 }

@@ -464,6 +464,29 @@ pub async fn eventually<T>(
     }
 }
 
+/// Asks these nodes to end (SIGTERM) and awaits that all have. One that is stopped, or stops itself on its way at a fault
+/// point it comes by only now, is continued as often as it takes.
+///
+/// # Errors
+/// [`RunError::NeverCame`] naming a node that has not ended within `within`; else when one cannot be told or looked at.
+pub async fn ask_to_end(stack: &dyn Stack, nodes: &[String], within: Duration) -> Result<(), RunError> {
+    for node in nodes {
+        stack.hurt_unless_ended(node, Hurt::Terminate)?;
+        stack.hurt_unless_ended(node, Hurt::Resume)?;
+    }
+    for node in nodes {
+        eventually(stack.host(), &format!("{node} ended"), within, async || {
+            let state = stack.state(node)?;
+            if state == NodeState::Stopped {
+                stack.hurt_unless_ended(node, Hurt::Resume)?;
+            }
+            Ok(state.ended().then_some(()))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 /// Asks these nodes to end, and kills those that have not ended within `within`.
 ///
 /// # Errors
@@ -473,19 +496,7 @@ async fn drain(stack: &dyn Stack, nodes: Vec<String>, within: Duration) -> Resul
     let workers = stack.workers();
     let components = nodes.into_iter().filter(|name| !workers.contains(name)).collect();
     for group in [workers.clone(), components] {
-        for name in &group {
-            stack.hurt_unless_ended(name, Hurt::Terminate)?;
-            stack.hurt_unless_ended(name, Hurt::Resume)?;
-        }
-        let ended = eventually(stack.host(), "nodes ended", within, async || {
-            for name in &group {
-                if !stack.state(name)?.ended() {
-                    return Ok(None);
-                }
-            }
-            Ok(Some(()))
-        });
-        if let Err(error) = ended.await {
+        if let Err(error) = ask_to_end(stack, &group, within).await {
             tracing::warn!(event = "drain_too_slow", %error);
             for name in &group {
                 stack.hurt_unless_ended(name, Hurt::Kill)?;

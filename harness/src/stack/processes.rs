@@ -182,6 +182,8 @@ struct Node {
     start: Start,
     child: Child,
     log: PathBuf,
+    /// Where this process's part of the log begins: the file may be older.
+    log_from: u64,
     ended: Option<NodeState>,
     ready_after: Option<Duration>,
 }
@@ -511,6 +513,7 @@ impl ProcessStack {
                 start,
                 child,
                 log: log.clone(),
+                log_from: offset,
                 ended: None,
                 ready_after: None,
             },
@@ -526,7 +529,11 @@ impl ProcessStack {
         let nodes = self.nodes.borrow();
         let tail = nodes
             .get(name)
-            .and_then(|node| std::fs::read_to_string(&node.log).ok())
+            .and_then(|node| {
+                let text = std::fs::read_to_string(&node.log).ok()?;
+                let from = usize::try_from(node.log_from).ok()?;
+                Some(text.get(from..).unwrap_or_default().to_owned())
+            })
             .unwrap_or_default();
         let from = tail.len().saturating_sub(LOG_TAIL_BYTES);
         let from = (from..tail.len()).find(|at| tail.is_char_boundary(*at)).unwrap_or(0);

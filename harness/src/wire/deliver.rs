@@ -1,7 +1,7 @@
 //! A request's way to the target on a connection of its own, without its caller.
 //!
 //! Owns: connecting, sending, reading the answer to its end and throwing it away. Does not own: when.
-//! On failure: false; the request may have been done all the same.
+//! On failure: no answer; the request may have been done all the same.
 
 use super::framer::{Framer, Kind, Seen, Unanswered};
 use std::time::Duration;
@@ -11,8 +11,20 @@ use tokio::net::TcpStream;
 /// How long a delivery may take, until the answer's end.
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// Delivers it. Answers whether the target answered to the end.
-pub(super) async fn deliver(target: &str, request: &[u8]) -> bool {
+/// The status by which a target says that somebody else is in the way, or was: a fence's refusals among them.
+const CONFLICT: &[u8] = b"409";
+
+/// How a delivery was answered, to the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivered {
+    /// With a 409.
+    TurnedAway,
+    /// In any other way.
+    Answered,
+}
+
+/// Delivers it. Nothing when the target did not answer to the end.
+pub(super) async fn deliver(target: &str, request: &[u8]) -> Option<Delivered> {
     let work = async {
         let mut stream = TcpStream::connect(target).await.ok()?;
         stream.set_nodelay(true).ok()?;
@@ -23,7 +35,14 @@ pub(super) async fn deliver(target: &str, request: &[u8]) -> bool {
             .await
             .ok()?
     };
-    matches!(tokio::time::timeout(WITHIN, work).await, Ok(Some(_)))
+    let answer = tokio::time::timeout(WITHIN, work).await.ok()??;
+    // HTTP/1.1 409 Conflict
+    let status = answer.split(|byte| *byte == b' ').nth(1);
+    Some(if status == Some(CONFLICT) {
+        Delivered::TurnedAway
+    } else {
+        Delivered::Answered
+    })
 }
 
 /// Reads one answer to its end. Answers its beginning, or None when the stream ended before.

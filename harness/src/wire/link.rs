@@ -5,7 +5,7 @@
 
 use super::connection::serve;
 use super::counters::{Counters, Counts};
-use super::deliver::deliver;
+use super::deliver::{Delivered, deliver};
 use super::mode::{Flow, Line, Messages, Mode};
 use host_kit::Random;
 use std::cell::{Cell, RefCell};
@@ -64,15 +64,21 @@ impl Shared {
             return;
         };
         let after = self.random.up_to(within);
-        self.send(request, after, |counts| counts.duplicated += 1);
+        self.send(request, after, |counts, how| {
+            counts.duplicated += 1;
+            counts.duplicates_turned_away += u64::from(how == Delivered::TurnedAway);
+        });
     }
 
     /// Delivers a held request.
     pub fn late(self: &Rc<Self>, request: Vec<u8>, after: Duration) {
-        self.send(request, after, |counts| counts.delivered_late += 1);
+        self.send(request, after, |counts, how| {
+            counts.delivered_late += 1;
+            counts.late_turned_away += u64::from(how == Delivered::TurnedAway);
+        });
     }
 
-    fn send(self: &Rc<Self>, request: Vec<u8>, after: Duration, answered: fn(&mut Counts)) {
+    fn send(self: &Rc<Self>, request: Vec<u8>, after: Duration, answered: fn(&mut Counts, Delivered)) {
         if self.second.get() >= SECOND_MAX {
             self.counters.count(|counts| counts.undelivered += 1);
             return;
@@ -81,13 +87,10 @@ impl Shared {
         let shared = Rc::clone(self);
         self.run(async move {
             tokio::time::sleep(after).await;
-            let done = deliver(&shared.target, &request).await;
-            shared.counters.count(|counts| {
-                if done {
-                    answered(counts);
-                } else {
-                    counts.undelivered += 1;
-                }
+            let delivered = deliver(&shared.target, &request).await;
+            shared.counters.count(|counts| match delivered {
+                Some(how) => answered(counts, how),
+                None => counts.undelivered += 1,
             });
             shared.second.set(shared.second.get() - 1);
         });

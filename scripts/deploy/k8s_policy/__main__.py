@@ -6,7 +6,7 @@ import pathlib
 import sys
 import time
 
-from . import binary, rules, schema, selftest
+from . import alerts, binary, placeholders, rail_tls, rules, schema, selftest
 from .world import OVERLAYS, Failure, load
 
 CANNOT_SEE = """\
@@ -28,8 +28,10 @@ def check(options):
             wrong += [f"{overlay}: {name}: {sentence}" for name, found in broken.items() for sentence in found]
             wrong += [f"{overlay}: schema: {sentence}" for thing in world.things for sentence in schema.check(thing)]
             count += len(world.things)
+        wrong += [f"prod with [rail.tls]: {name}: {sentence}"
+                  for name, found in rules.judge(worlds["prod"].mutated(rail_tls.switch_on)).items() for sentence in found]
         print(f"  {count} objects of {len(worlds)} overlays rendered by `{os.environ['KUSTOMIZE']}`, held against the schemas of Kubernetes "
-              f"{', '.join(schema.VERSIONS)} and two of ours, and against {len(rules.RULES)} rules", flush=True)
+              f"{', '.join(schema.VERSIONS)} and three of ours, and against {len(rules.RULES)} rules", flush=True)
     if wrong:
         print("  self-test: not run, since it breaks manifests that keep the rules", flush=True)
     else:
@@ -51,10 +53,19 @@ def check(options):
     return wrong
 
 
+def ready(overlay):
+    """What has to be put right before this overlay is applied."""
+    world = load(overlay)
+    wrong = [f"{name}: {sentence}" for name, found in rules.judge(world).items() for sentence in found]
+    return wrong + list(placeholders.left(world))
+
+
 def main():
     parser = argparse.ArgumentParser(prog="check-k8s")
     parser.add_argument("--dlock", type=pathlib.Path, help="the binary that is to read the configurations")
     parser.add_argument("--self-test", action="store_true", help="only break every rule")
+    parser.add_argument("--may-be-applied", choices=OVERLAYS, help="whether this overlay was told everything that is one's own")
+    parser.add_argument("--write-rules", action="store_true", help="write the alert rules' manifest from deploy/prometheus/rules")
     try:
         options = parser.parse_args()
     except SystemExit as end:
@@ -62,10 +73,13 @@ def main():
     if options.dlock is not None and not options.dlock.is_file():
         print("check-k8s: --dlock must name the binary", file=sys.stderr)
         return 64
+    if options.write_rules:
+        alerts.write()
+        return 0
     started = time.monotonic()
     print("check-k8s", flush=True)
     try:
-        wrong = check(options)
+        wrong = ready(options.may_be_applied) if options.may_be_applied else check(options)
     except Failure as failure:
         print(f"check-k8s: {failure}", file=sys.stderr)
         return 1
@@ -74,6 +88,9 @@ def main():
     if wrong:
         print(f"check-k8s: {len(wrong)} things are wrong", file=sys.stderr)
         return 1
+    if options.may_be_applied:
+        print(f"check-k8s: {options.may_be_applied} was told everything")
+        return 0
     if not options.self_test:
         print(CANNOT_SEE)
     print(f"check-k8s: all is well ({time.monotonic() - started:.0f} s)")

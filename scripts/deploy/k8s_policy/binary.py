@@ -1,12 +1,18 @@
 """The real binary reads what the pods give it: arguments, variables and files as they stand in the manifests, mounts put elsewhere."""
 
 import os
+import json
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
+import threading
 import tomllib
+import urllib.error
+import urllib.request
 
+from . import rail_tls
 from .world import flat
 
 # What none of them may take, or the check above it would mean nothing.
@@ -22,8 +28,8 @@ class Binary:
         self.lab = '"lab"' in said
         self.said = " ".join(said.split())
 
-    def run(self, words, variables, path=None):
-        environment = {"PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"], **variables}
+    def run(self, words, variables):
+        environment = {"PATH": os.environ["PATH"], **variables}
         done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=30)
         return done.returncode, done.stdout, done.stderr.strip()
 
@@ -34,6 +40,12 @@ def put_elsewhere(world, workload, folder):
         there = folder / path.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
         there.write_text("dummy")
+    # What is read before anything is served has to be what it is called.
+    asked = [value for name, value in world.settings(workload).items() if name in rail_tls.SETTINGS]
+    if asked:
+        cert, key = rail_tls.certificate(folder)
+        for path in asked:
+            (folder / path.lstrip("/")).write_text((key if path.endswith(".key") else cert).read_text())
     text = world.config_text(workload)
     file = next((word for word in workload.main.get("args") or [] if word.endswith(".toml")), None)
     if text is not None and file:
@@ -75,19 +87,68 @@ def component(binary, world, workload, folder):
     file.write_text(good)
 
 
-def shell_job(binary, world, workload, folder):
-    """The Job that needs a shell: run it, with a `dlock` in PATH that looks at the password and then is the real one."""
-    words, variables, _ = put_elsewhere(world, workload, folder)
-    tools = folder / "bin"
-    tools.mkdir(parents=True, exist_ok=True)
-    wrapper = tools / "dlock"
-    wrapper.write_text(f'#!/bin/sh\n[ "$PGPASSWORD" = dummy ] || exit 99\nexec {binary.path} "$@"\n')
-    wrapper.chmod(0o755)
-    yield from as_far_as_the_certificate(binary.run([*workload.main["command"], *words], variables, tools), world, workload, folder)
-    for password in (folder / "run/secrets/dlock").glob("*password"):
-        password.unlink()
-    if binary.run([*workload.main["command"], *words], variables, tools)[0] in (0, UNAVAILABLE):
-        yield f"{workload.name}: goes on without a password"
+READY_WITHIN_S = 30
+
+
+def as_far_as_ready(binary, world, folder):
+    """The rail proxy of production, started with its own configuration until it says that it is ready; its database is a file here, since there
+    is no other. That the rail is there is asked by a submission alone, so none is needed."""
+    workload = world.workload("rail-proxy")
+    words, variables, file = put_elsewhere(world, workload, folder)
+    words += ["--listen=127.0.0.1:0", f"--store=sqlite:{folder}"]
+    code, out, err = binary.run([binary.path, *words, "--print-config"], variables)
+    if code != 0 or flat(tomllib.loads(out)).get("rail.url") != world.settings(workload)["rail.url"]:
+        yield f"{world.overlay}: rail-proxy: exit code {code}: {err}"
+        return
+    yield from serves(binary, [binary.path, *words], variables)
+    good = file.read_text()
+    # Each of these has to keep it from starting, or its being ready says nothing.
+    for slip, said in ((("https://", "ftp://"), "rail.url"), (("[rail.store]", '[rail.tls]\nca-file = "/not/there.pem"\n\n[rail.store]'), "rail.tls.ca-file")):
+        text = re.sub(r"(?m)^(\[rail\.tls\]|(ca|cert|key)-file) ?.*$", "", good)
+        file.write_text(text.replace(*slip))
+        code, _, err = binary.run([binary.path, *words], variables)
+        if code != USAGE or said not in err:
+            yield f"{world.overlay}: rail-proxy: goes on with a wrong {said}: exit code {code}: {err}"
+    file.write_text(good)
+
+
+def serves(binary, command, variables):
+    """Starts it, waits until it is ready, and ends it."""
+    environment = {"PATH": os.environ["PATH"], **variables}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        late = threading.Timer(READY_WITHIN_S, child.kill)
+        late.start()
+        try:
+            heard, address = [], None
+            for line in child.stdout:
+                heard.append(line)
+                said = json.loads(line) if line.startswith("{") else {}
+                if said.get("event") == "listening":
+                    address = said["addr"]
+                    break
+            if address is None:
+                yield f"rail-proxy: never listened: {''.join(heard[-5:])}{child.stderr.read()}"
+                return
+            while not ready(address):
+                if child.poll() is not None:
+                    yield "rail-proxy: never became ready"
+                    return
+            child.send_signal(signal.SIGTERM)
+            for _ in child.stdout:
+                pass
+            if child.wait() != 0:
+                yield f"rail-proxy: ended with {child.returncode}"
+        finally:
+            late.cancel()
+            child.kill()
+
+
+def ready(address):
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as answer:
+            return answer.status == 200
+    except (urllib.error.URLError, OSError):
+        return False
 
 
 def as_far_as_the_certificate(done, world, workload, folder):
@@ -125,9 +186,13 @@ def check(binary, worlds):
                 left.append(f"{world.overlay}/rail-stub: this binary has no lab")
                 continue
             look = component if world.settings(workload) else stub if workload.name == "rail-stub" else migration
-            if workload.main.get("command"):
-                look = shell_job
             with tempfile.TemporaryDirectory(prefix="dlock-k8s-") as folder:
                 wrong += look(binary, world, workload, pathlib.Path(folder))
             tried += 1
+    production = worlds["prod"]
+    for world in (production, production.mutated(rail_tls.switch_on)):
+        with tempfile.TemporaryDirectory(prefix="dlock-k8s-") as folder:
+            wrong += as_far_as_ready(binary, world, pathlib.Path(folder))
+            wrong += component(binary, world, world.workload("rail-proxy"), pathlib.Path(folder))
+        tried += 1
     return wrong, tried, left

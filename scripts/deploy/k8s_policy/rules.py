@@ -3,7 +3,7 @@
 import json
 import re
 
-from . import arrows
+from . import alerts, arrows
 from .world import NAME, SECRETS_DRIVER, flat, quantity, seconds, selects, setting_defaults
 
 RULES = {}
@@ -116,6 +116,20 @@ def images(world):
         image = container["image"]
         if not re.fullmatch(r"[a-z0-9.-]+\.[a-z]+(/[a-z0-9._-]+)+(:(?!latest$)[A-Za-z0-9_.-]+|@sha256:[0-9a-f]{64})", image):
             yield f"{workload.name}: {image} names no registry, or no tag or digest, or `latest`"
+        elif not re.match(r"[a-z0-9-]+-docker\.pkg\.dev/", image):
+            yield f"{workload.name}: {image} is in no Artifact Registry, and the nodes reach no other one"
+    if world.overlay == PRODUCTION:
+        pinned = {container["image"].partition("@")[2] for _, container in containers(world)}
+        if "" in pinned or len(pinned) != 1:
+            yield f"an image by its tag, or two releases at once: {sorted(pinned)}"
+
+
+@rule("no-shell")
+def no_shell(world):
+    """The image of the components may be one without a shell, so none of them is started by one."""
+    for workload, container in containers(world):
+        if re.search(r"/dlock(-lab)?[:@]", container["image"]) and "command" in container:
+            yield f"{workload.name}: starts {container['command'][0]} and not the image's own program"
 
 
 @rule("resources")
@@ -438,6 +452,11 @@ def monitoring(world):
                 yield f"{workload.name}: scraped at another port than http-metrics"
 
 
+@rule("alerts")
+def alerts_as_in_their_files(world):
+    yield from alerts.compare(world)
+
+
 @rule("project")
 def project(world):
     found = {}
@@ -534,11 +553,16 @@ def production(world):
             yield "the rail stub in production"
         if workload.serves and workload.name != "console" and world.replicas(workload) < 2:
             yield f"{workload.name}: one replica in production"
-    rail = world.settings(world.workload("rail-proxy")).get("rail.url", "")
+    settings = world.settings(world.workload("rail-proxy"))
+    rail = settings.get("rail.url", "")
     if not rail.startswith("https://"):
         yield f"rail-proxy: the rail is {rail}, not https"
+    for name, path in settings.items():
+        if name.startswith("rail.tls.") and not path.startswith("/run/secrets/dlock/"):
+            yield f"rail-proxy: {name} is {path}, not a mounted secret"
     console = world.settings(world.workload("console"))
     if console.get("console.read-only") is not True:
         yield "console: nobody is authenticated, so in production it only shows"
-    text = json.dumps(world.things)
+    # An alert may say what it is about.
+    text = json.dumps([thing for thing in world.things if thing["kind"] != "Rules"])
     yield from (f"{word} in production" for word in ("dlock-lab", "debug.control", "fencing.enabled", "fault-points") if word in text)

@@ -10,7 +10,7 @@ from .world import K8S
 
 # The version of the cluster that is aimed at, and its neighbours, through which it comes and goes.
 VERSIONS = ("1.35", "1.36", "1.37")
-OURS = {"PodMonitoring": "podmonitoring.json", "SecretProviderClass": "secretproviderclass.json"}
+OURS = {"PodMonitoring": "podmonitoring.json", "Rules": "rules.json", "SecretProviderClass": "secretproviderclass.json"}
 
 
 def own(kind):

@@ -1,11 +1,16 @@
 """Breaks a rendered overlay in memory, one thing at a time: the rule that is about it has to say so, and no other one may."""
 
 import copy
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
 
 import yaml
 
-from . import rules, schema
-from .world import NAME, Failure
+from . import placeholders, rules, schema
+from .world import K8S, NAME, ROOT, Failure
 
 BREAKS = []
 
@@ -140,6 +145,21 @@ def latest(world):
     main(world, "lock-server")["image"] = "europe-central2-docker.pkg.dev/dlock-lab/dlock/dlock:latest"
 
 
+@breaks("images", "dev-etcd", also=("project",))
+def a_registry_that_no_node_reaches(world):
+    main(world, "dlock-etcd")["image"] = "quay.io/coreos/etcd:v3.5.16"
+
+
+@breaks("images", "prod")
+def a_tag_in_production(world):
+    main(world, "lock-server")["image"] = "europe-central2-docker.pkg.dev/dlock-prod/dlock/dlock:0.1.0"
+
+
+@breaks("images", "prod")
+def migrations_of_another_release(world):
+    main(world, "migrate-pay")["image"] = "europe-central2-docker.pkg.dev/dlock-prod/dlock/dlock@sha256:" + "1" * 64
+
+
 @breaks("images")
 def no_tag(world):
     main(world, "lock-server")["image"] = "europe-central2-docker.pkg.dev/dlock-lab/dlock/dlock"
@@ -148,6 +168,11 @@ def no_tag(world):
 @breaks("images")
 def a_name_that_was_not_replaced(world):
     main(world, "lock-server")["image"] = "dlock"
+
+
+@breaks("no-shell")
+def a_migration_in_a_shell(world):
+    main(world, "migrate-pay")["command"] = ["/bin/sh", "-euc"]
 
 
 @breaks("resources")
@@ -468,6 +493,17 @@ def scraped_under_another_name(world):
     world.find("PodMonitoring", "rail-proxy")["metadata"]["name"] = "rail"
 
 
+@breaks("alerts")
+def another_threshold_than_in_the_file(world):
+    group = spec(world, "Rules", "dlock-processes")["groups"][0]
+    group["rules"][0]["for"] = "1h"
+
+
+@breaks("alerts")
+def alerts_that_are_not_deployed(world):
+    world.drop("Rules", "dlock-money")
+
+
 @breaks("project")
 def a_secret_of_another_project(world):
     provider = spec(world, "SecretProviderClass", "lock-server")["parameters"]
@@ -546,12 +582,22 @@ def no_fence_in_production(world):
 
 @breaks("lab", "prod", also=("production",))
 def the_labs_image_in_production(world):
-    main(world, "lock-server")["image"] = "europe-central2-docker.pkg.dev/dlock-prod/dlock/dlock-lab:0.1.0"
+    main(world, "lock-server")["image"] = main(world, "lock-server")["image"].replace("/dlock@", "/dlock-lab@")
 
 
 @breaks("production", "prod")
 def a_rail_in_the_clear(world):
     toml(world, "rail-proxy", "https://rail.example.com", "http://rail.example.com:443")
+
+
+@breaks("production", "prod")
+def an_authority_out_of_the_image(world):
+    toml(world, "rail-proxy", "#[rail.tls]\n", '[rail.tls]\nca-file = "/etc/ssl/certs/ca-certificates.crt"\n')
+
+
+@breaks("secrets", "prod")
+def a_rails_certificate_that_is_not_mounted(world):
+    toml(world, "rail-proxy", "#[rail.tls]\n#ca-file", "[rail.tls]\nca-file")
 
 
 @breaks("production", "prod")
@@ -576,7 +622,46 @@ def run(worlds):
     unproved = set(rules.RULES) - {rule for rule, _, _, _ in BREAKS}
     wrong += [f"nothing breaks the rule {rule}" for rule in sorted(unproved)]
     wrong += schemas(worlds["dev"])
+    wrong += unfinished(worlds["prod"])
     return wrong, len(BREAKS)
+
+
+def unfinished(world):
+    """The overlay as it stands here may not be applied, for each of these reasons; told its own values, it may."""
+    told = (("images", "no digest yet"), ("the rail's name", "rail.example.com is an example"), ("its address", "203.0.113.10 is an address"))
+    found = list(placeholders.left(world))
+    for what, part in told:
+        if not any(part in sentence for sentence in found):
+            yield f"prod may be applied without being told {what}"
+
+    def tell(world):
+        for workload in world.workloads:
+            workload.main["image"] = workload.main["image"].replace("0" * 64, "1" * 64)
+        toml(world, "rail-proxy", "rail.example.com", "rail.bank")
+        spec(world, "NetworkPolicy", "to-rail")["egress"][0]["to"][0]["ipBlock"]["cidr"] = "20.30.40.50/32"
+
+    yield from (f"prod, told everything, may not be applied: {sentence}" for sentence in placeholders.left(world.mutated(tell)))
+    yield from pinning()
+
+
+def pinning():
+    """scripts/release/pin on a copy: the digest stands in both places, and what is none is refused."""
+    files = ("kustomization.yaml", "migrate/kustomization.yaml")
+    with tempfile.TemporaryDirectory(prefix="dlock-pin-") as folder:
+        copied = pathlib.Path(folder)
+        (copied / "migrate").mkdir()
+        for name in files:
+            shutil.copy(K8S / "overlays" / "prod" / name, copied / name)
+
+        def pin(digest):
+            command = [ROOT / "scripts" / "release" / "pin", digest]
+            return subprocess.run(command, check=False, capture_output=True, env=os.environ | {"DLOCK_PROD_OVERLAY": folder}).returncode
+
+        digest = "sha256:" + "1f" * 32
+        if pin(digest) != 0 or any(f"digest: {digest}\n" not in (copied / name).read_text() for name in files):
+            yield "scripts/release/pin does not write the digest"
+        if 0 in (pin("0.1.0"), pin(placeholders.NO_DIGEST), pin("")) or any(digest not in (copied / name).read_text() for name in files):
+            yield "scripts/release/pin takes what is no digest"
 
 
 def schemas(world):

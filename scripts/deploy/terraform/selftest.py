@@ -99,7 +99,7 @@ MISTAKES = [
     ("kubernetes", "../k8s/planted.yaml", None,
      "metadata:\n  name: nobody\n  annotations:\n    iam.gke.io/gcp-service-account: nobody@p.iam.example\n"),
     ("kubernetes", "../k8s/planted.yaml", None,
-     "kind: SecretProviderClass\nmetadata:\n  name: console\n# projects/p/secrets/lockdb-password/versions/latest\n"),
+     "kind: SecretProviderClass\nmetadata:\n  name: console\nresourceName: projects/p/secrets/lockdb-password/versions/latest\n"),
 ]
 
 

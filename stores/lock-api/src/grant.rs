@@ -1,7 +1,7 @@
 //! What a grant is.
 
 use crate::session::{is_id, text_newtype};
-use crate::{FencingToken, InvalidValue, LockKey, Owner, SessionId};
+use crate::{FencingToken, InvalidValue, LockKey, Operator, Owner, SessionId};
 use core::fmt;
 use core::time::Duration;
 
@@ -43,6 +43,66 @@ impl Ttl {
         // 24 h fit into an u64 of milliseconds many times over.
         u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
     }
+}
+
+/// How long a key stays closed to everybody after an *unclean* loss of a grant: one that expired, whose session expired,
+/// or that was revoked. After a release or the close of the session the key is free at once. 0 to [`LockDelay::MAX`].
+///
+/// It covers what no lease can: a holder that went on a little past its end while nothing behind it checks tokens. As a
+/// TTL it is a lower bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LockDelay(Duration);
+
+impl LockDelay {
+    /// The longest delay: 60 s.
+    pub const MAX: Duration = Duration::from_secs(60);
+    /// No delay: the key is free as soon as its grant has ended.
+    pub const NONE: Self = Self(Duration::ZERO);
+
+    /// Checks and takes a delay; a part of a millisecond counts as a whole one.
+    ///
+    /// # Errors
+    /// [`InvalidValue`] naming `lock_delay` when it is above [`LockDelay::MAX`].
+    pub const fn new(delay: Duration) -> Result<Self, InvalidValue> {
+        if delay.as_nanos() > Self::MAX.as_nanos() {
+            return Err(InvalidValue::new("lock_delay", "must be between 0 and 60 s"));
+        }
+        // At most 60,000 and one, so nothing is cut off.
+        #[allow(clippy::cast_possible_truncation, reason = "bounded above")]
+        let millis = delay.as_nanos().div_ceil(1_000_000) as u64;
+        Ok(Self(Duration::from_millis(millis)))
+    }
+
+    /// The delay as a duration.
+    #[must_use]
+    pub const fn get(self) -> Duration {
+        self.0
+    }
+
+    /// The delay in whole milliseconds.
+    #[must_use]
+    pub fn as_millis(self) -> u64 {
+        // 60 s fit into an u64 of milliseconds many times over.
+        u64::try_from(self.0.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.0.is_zero()
+    }
+}
+
+/// That the holder of a grant has been asked to give it up by itself. Nothing ends by it: the lease runs on until the
+/// holder releases, somebody revokes, or its time is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YieldAsked {
+    /// Who asked.
+    pub by: Operator,
+    /// Why.
+    pub reason: String,
+    /// When, by the store's wall clock.
+    pub at: UnixMillis,
 }
 
 text_newtype! {
@@ -114,6 +174,10 @@ pub struct Grant {
     pub request_id: Option<RequestId>,
     /// Metadata given with the acquire.
     pub metadata: Option<Metadata>,
+    /// How long the key stays closed should this grant be lost uncleanly.
+    pub lock_delay: LockDelay,
+    /// That its holder was asked to give it up; the first to ask is the one that is kept.
+    pub yield_asked: Option<YieldAsked>,
 }
 
 /// A grant in the short form that a heartbeat answers.
@@ -125,6 +189,8 @@ pub struct HeldGrant {
     pub token: FencingToken,
     /// What is left of the lease.
     pub expires_in: Duration,
+    /// That its holder was asked to give it up.
+    pub yield_asked: Option<YieldAsked>,
 }
 
 /// The refusal of an acquire: somebody holds the key. An outcome, not an error (C3.2).

@@ -14,13 +14,14 @@ mod session;
 mod spi;
 mod token;
 
-pub use error::{InvalidValue, LockError, LockLost, LostReason, StoreError};
-pub use grant::{Grant, HeldByOther, HeldGrant, Metadata, RequestId, Ttl, UnixMillis};
+pub use error::{Fate, InvalidValue, LockError, LockLost, LostReason, StoreError};
+pub use grant::{Grant, HeldByOther, HeldGrant, LockDelay, Metadata, RequestId, Ttl, UnixMillis, YieldAsked};
 pub use key::{LOCK_KEY_BYTES_MAX, LockKey};
 pub use outcome::{
     AcquireOutcome, AcquireRequest, EventKind, EventQuery, ExpiredGrant, ExpiredSession, ExpiryReport, FloorOutcome,
     Heartbeat, HeartbeatOutcome, KeyState, Lineage, LineageState, LockEvent, OpenSession, ReleaseOutcome,
     ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionView, StoreHealth,
+    YieldOutcome, YieldRequest,
 };
 pub use session::{OWNER_CHARS_MAX, Operator, Owner, SESSION_ID_BYTES_MAX, SessionId};
 pub use spi::{LockStore, SessionRegistry, StoreFuture};

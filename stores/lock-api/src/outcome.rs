@@ -1,8 +1,8 @@
 //! One request and one outcome per verb. A refusal is an outcome; an error is what the caller could not foresee.
 
 use crate::{
-    FencingToken, Grant, HeldByOther, HeldGrant, LockKey, Metadata, Operator, Owner, RequestId, SessionId, Ttl,
-    UnixMillis,
+    FencingToken, Grant, HeldByOther, HeldGrant, LockDelay, LockKey, Metadata, Operator, Owner, RequestId, SessionId,
+    Ttl, UnixMillis,
 };
 use core::time::Duration;
 
@@ -83,6 +83,8 @@ pub struct AcquireRequest {
     pub metadata: Option<Metadata>,
     /// The highest token the client has ever seen.
     pub witness: Option<FencingToken>,
+    /// How long the key is to stay closed should this grant be lost uncleanly.
+    pub lock_delay: LockDelay,
 }
 
 /// What became of an acquire.
@@ -97,6 +99,14 @@ pub enum AcquireOutcome {
     },
     /// Somebody holds it.
     HeldByOther(HeldByOther),
+    /// Nobody holds it, and it is closed for a while: its last grant was lost uncleanly and asked for a delay
+    /// ([`LockDelay`]). Closed to the session that lost it too.
+    Delayed {
+        /// The last token minted for the key.
+        last_token: FencingToken,
+        /// What is left of the delay.
+        ends_in: Duration,
+    },
     /// The asking session is unknown or expired.
     SessionNotFound,
     /// The store may have been rewound: no grant before the floor is raised (FR-09).
@@ -126,6 +136,10 @@ pub struct RenewRequest {
 
 /// What became of a renew.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the usual outcome is the large one, and one is made per call"
+)]
 pub enum RenewOutcome {
     /// Extended.
     Renewed(Grant),
@@ -174,6 +188,10 @@ pub struct RevokeRequest {
 
 /// What became of a revoke.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the usual outcome is the large one, and one is made per call"
+)]
 pub enum RevokeOutcome {
     /// Broken. The key is free and its last token is the new, higher one.
     Revoked {
@@ -198,6 +216,40 @@ pub enum RevokeOutcome {
     },
 }
 
+/// Asks the holder of a grant to give it up by itself: what is tried before a revoke.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YieldRequest {
+    /// What is locked.
+    pub key: LockKey,
+    /// The token whose holder is asked, as the asker saw it.
+    pub token: FencingToken,
+    /// Who asks.
+    pub operator: Operator,
+    /// Why: at least 8 characters, checked by the gateway.
+    pub reason: String,
+}
+
+/// What became of a request to yield.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the usual outcome is the large one, and one is made per call"
+)]
+pub enum YieldOutcome {
+    /// It stands with the grant; the holder sees it in its next heartbeat or renewal. Recorded as YIELD_REQUESTED once:
+    /// who asks again finds what the first said.
+    Asked(Grant),
+    /// The grant has moved on to another token: changed nothing.
+    NotHolder {
+        /// The live grant.
+        holder: Box<Grant>,
+    },
+    /// Nobody holds it.
+    NotHeld,
+    /// The store does not know the key.
+    NotFound,
+}
+
 /// A key as the store has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyState {
@@ -207,6 +259,9 @@ pub struct KeyState {
     pub last_token: Option<FencingToken>,
     /// The live grant, if any.
     pub grant: Option<Grant>,
+    /// What is left of the delay after an unclean loss ([`LockDelay`]); none when nothing keeps a free key from being
+    /// granted, and none while it is held.
+    pub closed_for: Option<Duration>,
 }
 
 /// A grant that the store ended because it was due.
@@ -253,6 +308,8 @@ pub enum EventKind {
     Expired,
     /// A grant was broken.
     Revoked,
+    /// The holder of a grant was asked to give it up.
+    YieldRequested,
     /// A session was opened.
     SessionOpened,
     /// A session was closed.
@@ -271,11 +328,12 @@ pub enum EventKind {
 
 impl EventKind {
     /// All kinds.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Granted,
         Self::Released,
         Self::Expired,
         Self::Revoked,
+        Self::YieldRequested,
         Self::SessionOpened,
         Self::SessionClosed,
         Self::SessionExpired,
@@ -293,6 +351,7 @@ impl EventKind {
             Self::Released => "RELEASED",
             Self::Expired => "EXPIRED",
             Self::Revoked => "REVOKED",
+            Self::YieldRequested => "YIELD_REQUESTED",
             Self::SessionOpened => "SESSION_OPENED",
             Self::SessionClosed => "SESSION_CLOSED",
             Self::SessionExpired => "SESSION_EXPIRED",

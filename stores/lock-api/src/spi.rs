@@ -15,6 +15,10 @@
 //! ends at the earlier of its own and its session's expiry. Acquire judges only the grant's own expiry and never ends
 //! a session; only [`SessionRegistry::close`] and [`LockStore::expire_due`] end one (C1.1).
 //!
+//! **Delays.** A grant that asked for a delay ([`crate::LockDelay`]) and is lost uncleanly (its time or its session's is
+//! over, or it is revoked) leaves its key closed: until the delay has passed, counted by the store from the moment it
+//! recorded the loss or later, nobody is granted the key, the loser included. A release and a close leave none.
+//!
 //! **Tokens.** A token is minted in the granting transaction, above the key's own last token, above the floor and
 //! above the caller's witness; where that is impossible the store is in doubt and grants nothing until
 //! [`LockStore::advance_floor`] or [`LockStore::dismiss_regression`].
@@ -22,7 +26,8 @@
 use crate::{
     AcquireOutcome, AcquireRequest, EventQuery, ExpiredGrant, ExpiryReport, FloorOutcome, Heartbeat, HeartbeatOutcome,
     KeyState, Lineage, LockEvent, LockKey, OpenSession, Operator, ReleaseOutcome, ReleaseRequest, RenewOutcome,
-    RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, SessionView, StoreError, StoreHealth,
+    RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, SessionView, StoreError, StoreHealth, YieldOutcome,
+    YieldRequest,
 };
 use core::future::Future;
 use core::pin::Pin;
@@ -65,6 +70,9 @@ pub trait LockStore: SessionRegistry {
 
     /// Breaks a live grant and mints a higher token in the same transaction (FR-08).
     fn revoke(&self, request: RevokeRequest, within: Duration) -> StoreFuture<'_, RevokeOutcome>;
+
+    /// Asks the holder of a live grant to give it up. Ends nothing.
+    fn ask_to_yield(&self, request: YieldRequest, within: Duration) -> StoreFuture<'_, YieldOutcome>;
 
     /// The state of each key.
     fn inspect(&self, keys: Vec<LockKey>, within: Duration) -> StoreFuture<'_, Vec<KeyState>>;

@@ -6,8 +6,8 @@
 
 use host_kit::Host;
 use lock_api::{
-    AcquireOutcome, AcquireRequest, LockKey, LockStore, OpenSession, Owner, ReleaseRequest, RequestId, SessionId,
-    SessionRegistry, Ttl,
+    AcquireOutcome, AcquireRequest, LockDelay, LockKey, LockStore, OpenSession, Owner, ReleaseRequest, RequestId,
+    SessionId, SessionRegistry, Ttl,
 };
 use lock_store::{SqliteLockStore, SqliteLockStoreOptions};
 use std::time::{Duration, Instant};
@@ -42,6 +42,7 @@ async fn caller(store: SqliteLockStore, caller: usize, batch: usize, until: Inst
             ttl,
             metadata: None,
             witness: None,
+            lock_delay: LockDelay::NONE,
         });
         let answers = store.acquire(asked.collect(), WITHIN).await.unwrap();
         let mut release = Vec::with_capacity(batch);

@@ -54,6 +54,7 @@ fn asking(key: &str, id: &str, request: &str) -> AcquireRequest {
         ttl: ttl(),
         metadata: None,
         witness: None,
+        lock_delay: lock_api::LockDelay::NONE,
     }
 }
 

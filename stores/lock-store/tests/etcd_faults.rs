@@ -104,7 +104,10 @@ async fn killed_connections_give_typed_errors_and_no_double_grant() {
                 let answer = store
                     .acquire(vec![ask("hot", &session, &format!("r{round}"), LONG)], within)
                     .await;
-                assert!(began.elapsed() < within + Duration::from_secs(2), "{answer:?} too late");
+                assert!(
+                    began.elapsed() < within + Duration::from_secs(10),
+                    "{answer:?} too late"
+                );
                 match answer {
                     Ok(_) => answered += 1,
                     Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. }) => failed += 1,

@@ -315,10 +315,7 @@ async fn a_point_in_time_restore_is_detected() {
 /// The schema is dropped and a program that starts makes a new one.
 async fn made_anew(place: &Place) {
     let admin = place.client().await;
-    admin
-        .batch_execute(&format!("DROP SCHEMA {} CASCADE", place.schema))
-        .await
-        .unwrap();
+    test_servers::drop_schema(&admin, &place.schema).await;
     place.open().await.close();
 }
 
@@ -370,10 +367,7 @@ async fn a_store_made_anew_is_detected_by_a_lock_server_that_runs() {
     open(&store, "s1", LONG).await;
     turns(&store, "a", "s1", 10).await;
     let admin = place.client().await;
-    admin
-        .batch_execute(&format!("DROP SCHEMA {} CASCADE", place.schema))
-        .await
-        .unwrap();
+    test_servers::drop_schema(&admin, &place.schema).await;
     let gone = store.acquire(vec![ask("a", "s1", "gone", LONG)], WITHIN).await;
     assert!(matches!(gone, Err(StoreError::Corrupt { .. })), "{gone:?}");
     let other = place.open().await;

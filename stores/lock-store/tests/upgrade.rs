@@ -1,16 +1,15 @@
 //! A store that an older program wrote is brought to this program's schema with everything in it, and a migration that
 //! was published never changes.
 //!
-//! So far there is one version, so its fixture is opened by the program that knows the same one. Whoever adds version N + 1
-//! finds the fixture of version N here already, and has to add that of N + 1 (`scripts/release/schema-fixture`) for whoever
-//! comes next.
+//! Whoever adds version N + 1 finds the fixture of version N here already, and has to add that of N + 1
+//! (`scripts/release/schema-fixture`) for whoever comes next.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
 use host_kit::Host;
 use lock_api::{
-    AcquireOutcome, AcquireRequest, EventKind, EventQuery, LockKey, LockStore, OpenSession, Owner, RequestId,
-    SessionId, Ttl,
+    AcquireOutcome, AcquireRequest, EventKind, EventQuery, LockDelay, LockKey, LockStore, OpenSession, Operator, Owner,
+    RequestId, RevokeOutcome, RevokeRequest, SessionId, Ttl, YieldOutcome, YieldRequest,
 };
 use lock_store::{SqliteLockStore, SqliteLockStoreOptions, canonical};
 use sha2::{Digest, Sha256};
@@ -139,6 +138,24 @@ async fn holds_what_it_held(store: &dyn LockStore, backend: &str, version: u32) 
     assert!(states[0].grant.is_none() && states[2].grant.is_none(), "{context}");
     let held = states[1].grant.as_ref().expect("what was held is held");
     assert_eq!((held.token.get(), held.owner.as_str()), (4, "holder"), "{context}");
+    let closed: Vec<bool> = states.iter().map(|state| state.closed_for.is_some()).collect();
+    if version < 2 {
+        // What an older program did not know of is not there.
+        assert!(
+            held.lock_delay.is_none() && held.yield_asked.is_none(),
+            "{context}: {held:?}"
+        );
+        assert_eq!(closed, [false, false, false], "{context}: {states:?}");
+    } else {
+        assert_eq!(held.lock_delay.get(), Duration::from_secs(30), "{context}");
+        let asked = held.yield_asked.as_ref().expect("what was asked stands");
+        assert_eq!(
+            (asked.by.as_str(), asked.reason.as_str()),
+            ("alice", "made for the fixture"),
+            "{context}"
+        );
+        assert_eq!(closed, [false, false, true], "{context}: {states:?}");
+    }
 
     // A restored copy may first raise its floor; it never mints what was minted.
     let session = SessionId::new("01M8NK4T0SKSNQ32TVWZRJE7ZZ").unwrap();
@@ -162,6 +179,7 @@ async fn holds_what_it_held(store: &dyn LockStore, backend: &str, version: u32) 
         ttl,
         metadata: None,
         witness: None,
+        lock_delay: LockDelay::new(LockDelay::MAX).unwrap(),
     });
     let answers = store.acquire(asked.to_vec(), WITHIN).await.unwrap();
     let AcquireOutcome::Granted { grant, .. } = &answers[0] else {
@@ -172,6 +190,37 @@ async fn holds_what_it_held(store: &dyn LockStore, backend: &str, version: u32) 
         matches!(answers[1], AcquireOutcome::HeldByOther(_)),
         "{context}: {:?}",
         answers[1]
+    );
+
+    // And works from now on: the request to yield on what was granted before, the delay on what is granted now.
+    let (operator, reason) = (Operator::new("alice").unwrap(), "after the upgrade".to_owned());
+    let asked_for = YieldRequest {
+        key: key("fixture/held"),
+        token: held.token,
+        operator: operator.clone(),
+        reason: reason.clone(),
+    };
+    let outcome = store.ask_to_yield(asked_for, WITHIN).await.unwrap();
+    assert!(
+        matches!(&outcome, YieldOutcome::Asked(grant) if grant.token == held.token && grant.yield_asked.is_some()),
+        "{context}: {outcome:?}"
+    );
+    let broken = RevokeRequest {
+        key: key("fixture/free"),
+        revoke_token: grant.token,
+        operator,
+        reason,
+    };
+    let outcome = store.revoke(broken, WITHIN).await.unwrap();
+    assert!(
+        matches!(outcome, RevokeOutcome::Revoked { .. }),
+        "{context}: {outcome:?}"
+    );
+    let answers = store.acquire(asked.to_vec(), WITHIN).await.unwrap();
+    assert!(
+        matches!(answers[0], AcquireOutcome::Delayed { .. }),
+        "{context}: {:?}",
+        answers[0]
     );
 }
 

@@ -6,8 +6,7 @@ use percent_encoding::percent_decode_str;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
 use std::sync::Arc;
@@ -138,45 +137,21 @@ impl Tls {
         let Some((cert, key)) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
-        let chain = certificates("sslcert", cert)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unavailable(format!("sslkey {key}: {error}")))?;
+        let chain = tls_kit::certificates(cert).map_err(|error| unavailable(format!("sslcert {error}")))?;
+        let key = tls_kit::key(key).map_err(|error| unavailable(format!("sslkey {error}")))?;
         builder
             .with_client_auth_cert(chain, key)
             .map_err(|error| unavailable(format!("sslcert and sslkey: {error}")))
     }
 
     fn roots(&self) -> Result<RootCertStore, StoreError> {
-        let mut store = RootCertStore::empty();
         match self.roots.as_deref() {
             None | Some("system") => {
-                let found = rustls_native_certs::load_native_certs();
-                store.add_parsable_certificates(found.certs);
-                if store.is_empty() {
-                    return Err(unavailable("sslrootcert=system: this machine trusts no authority"));
-                }
+                tls_kit::authorities(None).map_err(|error| unavailable(format!("sslrootcert=system: {error}")))
             }
-            Some(path) => {
-                for certificate in certificates("sslrootcert", path)? {
-                    store
-                        .add(certificate)
-                        .map_err(|error| unavailable(format!("sslrootcert {path}: {error}")))?;
-                }
-            }
+            path => tls_kit::authorities(path).map_err(|error| unavailable(format!("sslrootcert {error}"))),
         }
-        Ok(store)
     }
-}
-
-fn certificates(name: &str, path: &str) -> Result<Vec<CertificateDer<'static>>, StoreError> {
-    let unusable = |error: String| unavailable(format!("{name} {path}: {error}"));
-    let found = CertificateDer::pem_file_iter(path)
-        .map_err(|error| unusable(error.to_string()))?
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| unusable(error.to_string()))?;
-    if found.is_empty() {
-        return Err(unusable("there is no certificate in it".to_owned()));
-    }
-    Ok(found)
 }
 
 /// Believes the server as far as the mode says. Its signature of the handshake is checked in every mode.

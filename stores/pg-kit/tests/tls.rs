@@ -3,39 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "tests read the clock")]
 
 use pg_kit::{Access, Connector, Pooled};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use std::path::Path;
 use std::time::Duration;
-use test_servers::{OwnOptions, OwnPostgres, PASSWORD};
+use test_servers::rcgen::ExtendedKeyUsagePurpose;
+use test_servers::{Authority, OwnOptions, OwnPostgres, PASSWORD};
 use tokio::time::Instant;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 const WITHIN: Duration = Duration::from_secs(30);
-
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
-impl Authority {
-    fn new(name: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Self(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.pem()
-    }
-
-    /// A certificate and its key, in PEM.
-    fn issue(&self, common: &str, hosts: &[&str], usage: ExtendedKeyUsagePurpose) -> (String, String) {
-        let names: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
-        let mut params = CertificateParams::new(names).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, common);
-        params.extended_key_usages = vec![usage];
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
-    }
-}
 
 /// A server that speaks TLS alone, whose certificate is for `localhost` and not for 127.0.0.1; the role `badge` shows a
 /// certificate instead of a password.

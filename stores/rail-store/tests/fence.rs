@@ -177,12 +177,16 @@ fn a_replay_is_the_same_token_payout_and_body(place: &Place) {
         block_on(world.store.submit(other, WITHIN)).unwrap(),
         SubmitOutcome::KeyReused
     );
-    let mut other = request("p2", "a1", 9);
-    other.idempotency_key = "never used".into();
-    assert_eq!(
-        block_on(world.store.submit(other, WITHIN)).unwrap(),
-        SubmitOutcome::KeyIsNotThePayout
-    );
+    // A key that was never used is not one that was used otherwise: with the token of a submission it was taken for one.
+    for (payout, token) in [("p2", 9), ("p1", 7)] {
+        let mut other = request(payout, "a1", token);
+        other.idempotency_key = "never used".into();
+        assert_eq!(
+            block_on(world.store.submit(other, WITHIN)).unwrap(),
+            SubmitOutcome::KeyIsNotThePayout,
+            "{payout} {token}"
+        );
+    }
     // It answers what is recorded now.
     world.claim(&intent);
     world.record(&intent, timeout());

@@ -5,6 +5,7 @@ use crate::{Attach, Location, SqlError, SqliteOptions};
 use rusqlite::{Connection, OpenFlags};
 use std::fmt::Write as _;
 use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 /// A connection together with the attached files that could not be attached yet.
@@ -32,6 +33,9 @@ pub(crate) fn make_directory(location: &Location) -> Result<(), SqlError> {
     }
 }
 
+/// What every SQLite file begins with.
+const MAGIC: &[u8] = b"SQLite format 3\0";
+
 /// What keeps a second process away while it lives. The operating system frees it when the process ends in whatever way.
 pub(crate) struct Exclusive {
     /// The name, so that a file that was moved away is not made anew beside its owner.
@@ -46,12 +50,30 @@ pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<Exclusive>,
     let Location::File(path) = location else {
         return Ok(None);
     };
+    is_no_other_file(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     Ok(Some(Exclusive {
         _name: lock_one(path, Path::new(&name))?,
         _file: lock_one(path, path)?,
     }))
+}
+
+/// Refuses what is there and is no database, before anything is made beside it.
+fn is_no_other_file(path: &Path) -> Result<(), SqlError> {
+    if path.is_dir() {
+        return Err(SqlError::Unavailable(format!("{}: is a directory", path.display())));
+    }
+    let mut head = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut head));
+    // One that is not there is made, and an empty one is a database; one that cannot be read is told of where it is opened.
+    if read.is_ok() && !head.is_empty() && head != MAGIC {
+        return Err(SqlError::Corrupt(format!(
+            "{}: the file is no database",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 fn lock_one(path: &Path, held: &Path) -> Result<File, SqlError> {

@@ -10,6 +10,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests alone use this, on the system's clock")]
 #![allow(clippy::panic, reason = "a test without its server fails")]
 
+mod authority;
 mod etcd;
 mod own;
 mod pgbouncer;
@@ -18,6 +19,7 @@ mod programs;
 pub use rcgen;
 pub use testcontainers;
 
+pub use authority::Authority;
 pub use etcd::{DATA_DIR, etcd, etcd_address, etcd_image, etcd_image_with, etcd_images, etcd_or_skip, healthy};
 pub use own::{OwnNetwork, OwnOptions, OwnPostgres, OwnVolume, docker, fresh_name};
 pub use pgbouncer::PgBouncer;
@@ -56,6 +58,22 @@ pub async fn postgres() -> Option<String> {
 /// Whether what is missing here is a failure.
 fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
+
+/// Drops a schema under whoever uses it. A transaction of theirs may want its tables in another order than the drop, and then
+/// the server ends either of the two: the drop is made again.
+///
+/// # Panics
+/// When the server refuses it for another reason.
+pub async fn drop_schema(admin: &tokio_postgres::Client, schema: &str) {
+    use tokio_postgres::error::SqlState;
+    loop {
+        match admin.batch_execute(&format!("DROP SCHEMA {schema} CASCADE")).await {
+            Ok(()) => return,
+            Err(error) if error.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {}
+            Err(error) => panic!("dropping {schema}: {error:?}"),
+        }
+    }
 }
 
 /// A name that no other test uses.

@@ -396,6 +396,7 @@ impl Transport for LockServer {
                     key: key.clone(),
                     token: *token,
                     expires_in_ms: TTL_MS,
+                    yield_requested: None,
                 })
                 .collect();
             Ok(HeartbeatAnswer {
@@ -429,6 +430,8 @@ impl Transport for LockServer {
                 ttl_ms: TTL_MS,
                 expires_in_ms: TTL_MS,
                 waited_ms: 0,
+                lock_delay_ms: 0,
+                yield_requested: None,
             })
         })
     }
@@ -445,6 +448,8 @@ impl Transport for LockServer {
                 ttl_ms: TTL_MS,
                 expires_in_ms: TTL_MS,
                 waited_ms: 0,
+                lock_delay_ms: 0,
+                yield_requested: None,
             })
         })
     }
@@ -472,6 +477,9 @@ impl Transport for LockServer {
                 token: Some(w.tokens),
                 holder: None,
                 expires_in_ms: None,
+                lock_delay_ms: None,
+                yield_requested: None,
+                closed_for_ms: None,
                 waiters: 0,
             })
         })

@@ -4,7 +4,7 @@
 
 use actix_web::http::Method;
 use actix_web::test::{self, TestRequest};
-use actor_kit::Kit;
+use actor_kit::{Kit, TraceContext};
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
 use gateway_kit::{Gateway, Settings};
@@ -110,6 +110,9 @@ struct Rule {
     times: Option<u32>,
 }
 
+/// Verb, time and trace of a call.
+type Made = (&'static str, Duration, TraceContext);
+
 type Serve = Rc<dyn Fn(TestRequest) -> LocalBoxFuture<'static, (u16, Bytes)>>;
 
 /// A way to the server.
@@ -117,8 +120,8 @@ type Serve = Rc<dyn Fn(TestRequest) -> LocalBoxFuture<'static, (u16, Bytes)>>;
 pub struct Link {
     serve: Serve,
     rules: Rc<RefCell<Vec<Rule>>>,
-    /// Verb and time of every call that was made, whatever became of it.
-    log: Rc<RefCell<Vec<(&'static str, Duration)>>>,
+    /// Every call that was made, whatever became of it.
+    log: Rc<RefCell<Vec<Made>>>,
     clock: Clock,
     /// How long a request and an answer take at best.
     pub latency: Duration,
@@ -149,8 +152,17 @@ impl Link {
         self.log
             .borrow()
             .iter()
-            .filter(|(called, _)| *called == verb)
-            .map(|(_, at)| *at)
+            .filter(|(called, ..)| *called == verb)
+            .map(|(_, at, _)| *at)
+            .collect()
+    }
+
+    /// The traces that calls of this verb belonged to, in the order in which they were made.
+    pub fn traces(&self, verb: &str) -> Vec<[u8; 16]> {
+        let log = self.log.borrow();
+        log.iter()
+            .filter(|(called, ..)| *called == verb)
+            .map(|(.., trace)| trace.trace_id())
             .collect()
     }
 
@@ -165,8 +177,13 @@ impl Link {
         Some(rules[at].trouble)
     }
 
-    async fn travel(&self, verb: &'static str, request: TestRequest) -> Result<(u16, Bytes), CallFailure> {
-        self.log.borrow_mut().push((verb, self.clock.mono()));
+    async fn travel(
+        &self,
+        verb: &'static str,
+        request: TestRequest,
+        trace: TraceContext,
+    ) -> Result<(u16, Bytes), CallFailure> {
+        self.log.borrow_mut().push((verb, self.clock.mono(), trace));
         let trouble = self.meet(verb);
         match trouble {
             Some(Trouble::Refuse) => return Err(CallFailure::NotSent("connection refused".into())),
@@ -197,7 +214,7 @@ impl Link {
         let link = self.clone();
         let request = request.insert_header(("traceparent", call.trace.to_traceparent()));
         Box::pin(async move {
-            let answered = tokio::time::timeout(call.within, link.travel(verb, request)).await;
+            let answered = tokio::time::timeout(call.within, link.travel(verb, request, call.trace)).await;
             let (status, body) = answered.map_err(|_| CallFailure::Ambiguous("time-out".into()))??;
             let garbled = |error: serde_json::Error| CallFailure::Ambiguous(format!("status {status}: {error}"));
             if status < 300 {

@@ -6,7 +6,7 @@ use actor_kit::{Ask, Reply};
 use lock_api::{
     AcquireRequest, ExpiredGrant, ExpiryReport, Heartbeat, HeartbeatOutcome, KeyState, LineageState, LockEvent,
     LockKey, OpenSession, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest,
-    SessionId, SessionView, StoreError, Ttl,
+    SessionId, SessionView, StoreError, Ttl, YieldOutcome, YieldRequest,
 };
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -39,6 +39,8 @@ ask! {
     Release { request: ReleaseRequest } -> Result<ReleaseOutcome, Refusal>, "Release", always: true;
     /// L8. A break-glass action is not forgotten because its operator's connection broke.
     ForceRevoke { request: RevokeRequest } -> Result<RevokeOutcome, Refusal>, "ForceRevoke", always: true;
+    /// L11.
+    AskToYield { request: YieldRequest } -> Result<YieldOutcome, Refusal>, "AskToYield";
     /// L7.
     Inspect { key: LockKey } -> Result<(KeyState, u32), Refusal>, "Inspect";
     /// How many wait for each of these keys here.
@@ -81,6 +83,8 @@ ask! {
     Swept { report: Result<ExpiryReport, StoreError>, took: Duration } -> (), "Swept";
     /// The revoke's outcome.
     RevokeDone { key: LockKey, outcome: Result<RevokeOutcome, StoreError>, reply: Reply<Result<RevokeOutcome, Refusal>> } -> (), "RevokeDone";
+    /// What became of the request to yield.
+    YieldDone { outcome: Result<YieldOutcome, StoreError>, reply: Reply<Result<YieldOutcome, Refusal>> } -> (), "YieldDone";
     /// A grant could not be given back yet.
     UnwantedAgain { request: ReleaseRequest, tries: u32 } -> (), "UnwantedAgain";
     /// The event log is to be read.

@@ -1,5 +1,5 @@
 use super::*;
-use lock_api::{LockKey, Owner, Ttl, UnixMillis};
+use lock_api::{LockDelay, LockKey, Owner, Ttl, UnixMillis};
 use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -34,6 +34,7 @@ fn entry(n: u32, of: &str, wait: u64, now: Duration) -> (Entry<Fake>, Rc<Cell<bo
         ttl: Ttl::new(TTL).unwrap(),
         metadata: None,
         witness: None,
+        lock_delay: LockDelay::NONE,
     };
     let caller = Fake(n, gone.clone());
     (Entry::new(request, false, now, now, ms(wait), caller), gone)
@@ -55,6 +56,8 @@ fn grant(of: &AcquireRequest, n: u64) -> Grant {
         granted_at: UnixMillis(0),
         request_id: Some(of.request_id.clone()),
         metadata: None,
+        lock_delay: of.lock_delay,
+        yield_asked: None,
     }
 }
 
@@ -154,6 +157,15 @@ fn held_by(n: u64) -> impl FnOnce(&AcquireRequest) -> Result<AcquireOutcome, Sto
     }
 }
 
+fn delayed(last: u64, ends_in: u64) -> impl FnOnce(&AcquireRequest) -> Result<AcquireOutcome, StoreError> {
+    move |_| {
+        Ok(AcquireOutcome::Delayed {
+            last_token: token(last),
+            ends_in: ms(ends_in),
+        })
+    }
+}
+
 fn unknown_answer(_: &AcquireRequest) -> Result<AcquireOutcome, StoreError> {
     Err(unknown())
 }
@@ -232,6 +244,80 @@ fn the_end_of_a_wait_asks_once_more() {
 }
 
 #[test]
+fn a_closed_key_is_asked_for_when_its_delay_has_passed_and_not_before() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.answer(held_by(7));
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.answer(delayed(7, 3_000));
+    assert_eq!((bench.told(), bench.queue.waiters()), (vec![], 1), "it goes on waiting");
+    // The same loss is heard of again, by the sweep and by the event log, and the safety interval passes: no reason to ask.
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.now = SAFETY * 2;
+    bench.act(Queue::tick);
+    assert!(bench.seen.attempts.is_empty());
+    assert_eq!(bench.queue.next_tick(), Some(ms(3_000)));
+    bench.now = ms(3_000);
+    bench.act(Queue::tick);
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+}
+
+#[test]
+fn who_does_not_wait_is_told_of_the_delay_and_does_not_overtake() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    bench.answer(delayed(7, 3_000));
+    bench.join(2, "b", 0);
+    assert_eq!(
+        bench.seen.attempts[0].session_id,
+        session("a"),
+        "the attempt is the head's"
+    );
+    bench.answer(delayed(7, 2_500));
+    let (who, answer) = bench.seen.answers.pop().unwrap();
+    match answer {
+        Ok(Acquired::Delayed {
+            last_token,
+            ends_in,
+            waiters,
+        }) => assert_eq!((who, last_token.get(), ends_in, waiters), (2, 7, ms(2_500), 1)),
+        other => panic!("not told of the delay: {other:?}"),
+    }
+    // The delay has passed when somebody new comes, a moment before the tick: the head is granted.
+    bench.now = ms(2_500);
+    bench.join(3, "c", 0);
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted"), (3, "held_by_other")]);
+}
+
+#[test]
+fn a_wait_that_ends_within_a_delay_says_so() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 500);
+    bench.answer(delayed(7, 3_000));
+    assert_eq!(bench.queue.next_tick(), Some(ms(500)));
+    bench.now = ms(500);
+    bench.act(Queue::tick);
+    bench.answer(delayed(7, 2_500));
+    assert_eq!(bench.told(), [(1, "delayed")]);
+    assert!(bench.queue.is_idle(bench.now));
+}
+
+#[test]
+fn a_later_grant_that_ended_meanwhile_opens_a_closed_key() {
+    let mut bench = Bench::new();
+    bench.join(1, "a", 10_000);
+    // Another replica granted and freed the key while the answer was on its way, or since.
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    bench.answer(delayed(7, 3_000));
+    assert_eq!(bench.seen.attempts.len(), 1);
+    bench.answer(delayed(7, 3_000));
+    bench.act(|queue, now, out| queue.freed(token(9), now, out));
+    assert_eq!(bench.seen.attempts.len(), 1);
+}
+
+#[test]
 fn who_has_gone_or_died_leaves_at_once() {
     let mut bench = Bench::new();
     let gone = bench.join(1, "a", 10_000);
@@ -284,6 +370,7 @@ fn an_unknown_answer_is_looked_up_and_given_back_before_anybody_is_told() {
         key: request.key.clone(),
         last_token: Some(token(8)),
         grant: Some(grant(&request, 8)),
+        closed_for: None,
     };
     bench.act(|queue, now, out| queue.looked_up(Ok(state), now, out));
     assert_eq!((bench.seen.undo_then_tell, bench.told()), (1, vec![]));
@@ -357,15 +444,16 @@ fn a_full_queue_refuses_and_makes_room_for_those_who_left() {
 
 proptest! {
     /// Whatever happens in whatever order: everybody is answered exactly once or has gone, the sessions' counts
-    /// come out even, and a key that is free has no waiters for longer than the safety interval.
+    /// come out even, and a key that is free and open has no waiters for longer than the safety interval.
     #[test]
-    fn everybody_is_answered_once(steps in proptest::collection::vec((0u8..9, 0u32..4, 0u64..3), 1..120)) {
+    fn everybody_is_answered_once(steps in proptest::collection::vec((0u8..10, 0u32..4, 0u64..3), 1..120)) {
         let mut bench = Bench::new();
         bench.queue = Queue::new(1_000, SAFETY);
         let (mut joined, mut answered) = (0u32, Vec::new());
         let mut gone: Vec<(u32, Rc<Cell<bool>>)> = Vec::new();
         let mut live: Option<Grant> = None;
         let mut next = 1u64;
+        let mut closed = None;
         for (step, who, wait) in steps {
             match step {
                 0..=2 => {
@@ -373,7 +461,12 @@ proptest! {
                     gone.push((joined, bench.join(joined, &format!("s{who}"), wait * 700)));
                 }
                 3 | 4 => if let Some(request) = bench.seen.attempts.pop() {
+                    let delay = closed.filter(|(_, until)| *until > bench.now);
                     let outcome = match &live {
+                        None if delay.is_some() => {
+                            let (last_token, until) = delay.unwrap();
+                            Ok(AcquireOutcome::Delayed { last_token, ends_in: until - bench.now })
+                        }
                         Some(holder) => Ok(AcquireOutcome::HeldByOther(HeldByOther {
                             holder: holder.clone(),
                             is_self: false,
@@ -397,6 +490,10 @@ proptest! {
                     bench.act(Queue::tick);
                 }
                 7 => bench.act(|queue, now, out| queue.session_ended(&session(&format!("s{who}")), now, out)),
+                9 => if let Some(grant) = live.take() {
+                    closed = Some((grant.token, bench.now + ms(500)));
+                    bench.act(|queue, now, out| queue.freed(grant.token, now, out));
+                },
                 _ => if let Some((_, gone)) = gone.get(who as usize) {
                     gone.set(true);
                 },

@@ -5,8 +5,9 @@
 use actor_kit::{Kit, TraceContext};
 use host_kit::Host;
 use lock_api::{
-    AcquireRequest, ExpiredGrant, FencingToken, Grant, Heartbeat, HeartbeatOutcome, KeyState, LockKey, LockStore,
-    OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, SessionId, Ttl,
+    AcquireRequest, ExpiredGrant, FencingToken, Grant, Heartbeat, HeartbeatOutcome, KeyState, LockDelay, LockKey,
+    LockStore, OpenSession, Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, SessionId,
+    Ttl,
 };
 use lock_core::{AcquireCall, Acquired, Config, LockService, Metrics, Refusal};
 use lock_store::{SqliteLockStore, SqliteLockStoreOptions};
@@ -110,6 +111,7 @@ impl World {
                 ttl: Ttl::new(ttl).unwrap(),
                 metadata: None,
                 witness: None,
+                lock_delay: LockDelay::NONE,
             },
             ttl_of_session: false,
             names_itself: false,

@@ -175,6 +175,7 @@ pub(super) fn kind(event: &AuditRow) -> Markup {
         "RELEASED" => tag(Tone::Plain, Icon::Open, "RELEASED"),
         "EXPIRED" => tag(Tone::Warn, Icon::Clock, "EXPIRED"),
         "REVOKED" => tag(Tone::Bad, Icon::Warning, "REVOKED"),
+        "YIELD_REQUESTED" => tag(Tone::Warn, Icon::Question, "YIELD_REQUESTED"),
         other => tag(Tone::Plain, Icon::Question, other),
     }
 }

@@ -87,6 +87,7 @@ pub(super) fn words(event: &AuditRow) -> &'static str {
         "RELEASED" => "released by its holder",
         "EXPIRED" => "lease ran out",
         "REVOKED" => "broken by an operator",
+        "YIELD_REQUESTED" => "asked to give it up",
         _ => "recorded",
     }
 }

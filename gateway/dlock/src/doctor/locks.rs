@@ -142,6 +142,7 @@ async fn grant(
         ttl_ms: None,
         wait_ms: None,
         witness_token: None,
+        lock_delay_ms: None,
         metadata: None,
     };
     let from = host.clock.mono();

@@ -38,7 +38,8 @@ pub struct Args {
     /// A log file (JSON lines) whose lines of the payout, and of its traces, are merged in; may be given again.
     #[arg(long = "log", value_name = "FILE")]
     logs: Vec<PathBuf>,
-    /// How long before the payout's first and after its last record grants of its account's lock are shown.
+    /// How long before the payout's first record grants of its account's lock are shown. After its last one only those are
+    /// that it was settled under: later grants are other payouts'.
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = crate::config::duration)]
     around: Duration,
     /// The payout's id.

@@ -197,7 +197,7 @@ fn refused(component: &str, row: RefusalRow) -> Option<Line> {
     })
 }
 
-/// Grants of the account's lock around the payout, and those whose token it carried.
+/// Grants of the account's lock before and during the payout, and those whose token it carried.
 async fn grants(api: &Api, args: &Args, account: &str, gathered: &mut Gathered) {
     let place = args.servers.urls.join(",");
     let key = match LockKey::new(format!("payout:{account}")) {
@@ -225,7 +225,8 @@ async fn grants(api: &Api, args: &Args, account: &str, gathered: &mut Gathered) 
         };
         for row in rows.items {
             let Some(at_ns) = instant(&row.at) else { continue };
-            let near = at_ns >= first - around && at_ns <= last + around;
+            // Whoever had the lock before may have been in the way; whoever has it later has nothing to do with this payout.
+            let near = at_ns >= first - around && at_ns <= last;
             if near || row.token.is_some_and(|token| gathered.tokens.contains(&token)) {
                 shown.push(granted(at_ns, row));
             }

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 all held, 1 a check or verdict failed, 2 could not run.
 
+mod fence_kit;
 mod held;
 mod random;
 
@@ -26,7 +27,8 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// UC-01 to UC-08 (UC-03 is the matrix of both kill switches); `crash-points`: every component killed at each of its
-    /// fault points; `jepsen`: Jepsen's lock workload; `random`: random faults under load; `faults`: only list the kinds of fault.
+    /// fault points; `jepsen`: Jepsen's lock workload; `fence-kit`: a table and a service behind the fence kit, in random
+    /// chaos; `random`: random faults under load; `faults`: only list the kinds of fault.
     #[arg(value_name = "SCENARIO", value_parser = what)]
     what: What,
     /// Replays the choices of an earlier run.
@@ -53,6 +55,8 @@ pub struct Args {
     held: held::HoldArgs,
     #[command(flatten)]
     random: random::RandomArgs,
+    #[command(flatten)]
+    fence_kit: fence_kit::FenceKitArgs,
 }
 
 /// What a stack is made of.
@@ -68,6 +72,7 @@ enum What {
     Case(UseCase),
     CrashPoints,
     Jepsen,
+    FenceKit,
     Random,
     Faults,
 }
@@ -76,11 +81,12 @@ fn what(text: &str) -> Result<What, String> {
     match text.to_ascii_lowercase().as_str() {
         crash_points::NAME => Ok(What::CrashPoints),
         "jepsen" => Ok(What::Jepsen),
+        "fence-kit" => Ok(What::FenceKit),
         "random" => Ok(What::Random),
         "faults" => Ok(What::Faults),
         text => UseCase::parse(text).map(What::Case).ok_or_else(|| {
             format!(
-                "must be UC-01 to UC-08, {}, jepsen, random or faults",
+                "must be UC-01 to UC-08, {}, jepsen, fence-kit, random or faults",
                 crash_points::NAME
             )
         }),
@@ -93,6 +99,7 @@ enum Runs {
     Cell(MatrixCell),
     CrashPoints,
     Jepsen,
+    FenceKit,
     Failover(Failover),
     Random,
 }
@@ -134,7 +141,11 @@ pub fn run(args: Args) -> crate::Outcome {
     })
 }
 
-async fn go(args: Args, holding: &Holding) -> crate::Outcome {
+async fn go(mut args: Args, holding: &Holding) -> crate::Outcome {
+    // Its table wants a PostgreSQL.
+    if args.what == What::FenceKit && args.stores.store.is_none() && args.stores.pay_store.is_none() {
+        args.stores.pay_store = Some("pg".to_owned());
+    }
     let cell = args
         .held
         .cell(
@@ -150,6 +161,7 @@ async fn go(args: Args, holding: &Holding) -> crate::Outcome {
         What::Random => Runs::Random,
         What::CrashPoints => Runs::CrashPoints,
         What::Jepsen => Runs::Jepsen,
+        What::FenceKit => Runs::FenceKit,
         What::Case(UseCase::Uc07) => Runs::Failover(
             Failover::of(args.stores.store.as_deref()).map_err(|error| Failure::new(CANNOT_RUN, error.to_string()))?,
         ),
@@ -182,7 +194,7 @@ async fn go(args: Args, holding: &Holding) -> crate::Outcome {
         lab.setup.hold = Some(holding.hold(&lab.progress));
     }
     let replay = |name: &str| format!("dlock scenario {name} --seed {}{options}", lab.setup.seed);
-    let ran = runs.go(&lab, &args.random, &replay).await;
+    let ran = runs.go(&lab, &args.random, &args.fence_kit, &replay).await;
     lab.progress.finish();
     let Ran { ok, text, json, run } = match ran {
         Ok(ran) => ran,
@@ -217,11 +229,17 @@ impl Runs {
         self,
         lab: &Lab,
         random: &random::RandomArgs,
+        fence_kit: &fence_kit::FenceKitArgs,
         replay: &dyn Fn(&str) -> String,
     ) -> Result<Ran, RunError> {
         let setup = &lab.setup;
         match self {
             Self::Random => random::run(lab, random, replay).await,
+            Self::FenceKit => {
+                let plan = fence_kit.plan(random.lasting());
+                let report = scenario::fence_kit::run(setup, &plan).await?;
+                Ran::of(&report, &replay(&fence_kit.line(plan.lasting)))
+            }
             Self::Jepsen => Ran::of(&jepsen::run(setup).await?, &replay("jepsen")),
             Self::CrashPoints => {
                 let report = crash_points::run(setup).await?;

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "For random")]
 pub struct RandomArgs {
-    /// How long faults are injected.
+    /// How long faults are injected; of fence-kit, in each half.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration, default_value = "1m")]
     lasting: Duration,
     /// How many workers pay.
@@ -36,6 +36,11 @@ pub struct RandomArgs {
 }
 
 impl RandomArgs {
+    /// How long faults are injected.
+    pub const fn lasting(&self) -> Duration {
+        self.lasting
+    }
+
     fn plan(&self) -> Plan {
         let default = u32::try_from(self.lasting.as_secs() * 3 / 2).unwrap_or(u32::MAX);
         Plan {

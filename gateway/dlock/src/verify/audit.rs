@@ -219,7 +219,7 @@ fn grants(name: &str, rows: &[AuditRow], report: &mut Report) {
     let (mut granted, mut unseen) = (0_usize, 0_usize);
     for row in rows {
         let kind = row.kind.as_str();
-        if !matches!(kind, "GRANTED" | "RELEASED" | "EXPIRED" | "REVOKED") {
+        if !matches!(kind, "GRANTED" | "RELEASED" | "EXPIRED" | "REVOKED" | "YIELD_REQUESTED") {
             continue;
         }
         let (Some(name), Some(token)) = (row.lock_key.as_deref(), row.token) else {
@@ -244,7 +244,8 @@ fn grants(name: &str, rows: &[AuditRow], report: &mut Report) {
             }
             key.held = Some(token);
         } else if key.held == Some(token) {
-            key.held = None;
+            // A request to yield ends nothing; it is made of a live grant.
+            key.held = key.held.filter(|_| kind == "YIELD_REQUESTED");
         } else if is_known || whole {
             bad_grants.push(format!(
                 "row {}: {name} {kind} under {token}, which did not hold it",

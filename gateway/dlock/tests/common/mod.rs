@@ -166,6 +166,12 @@ impl Lab {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
+    /// Breaks the grant of this token of the key `k`.
+    pub fn revoke(&self, token: &str) {
+        let by = ["--operator", "olga", "--reason", "stuck for an hour"];
+        self.json(&[&["lock", "revoke", "k", "--token", token][..], &by].concat());
+    }
+
     pub fn state(&self, key: &str) -> String {
         self.json(&["lock", "show", key])["state"].as_str().unwrap().to_owned()
     }

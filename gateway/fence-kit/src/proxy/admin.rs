@@ -43,6 +43,13 @@ impl OpenRow {
     }
 }
 
+/// As a process sees it that sends nothing: none is on its way.
+impl From<OpenRequest> for OpenRow {
+    fn from(open: OpenRequest) -> Self {
+        Self::of(open, false)
+    }
+}
+
 /// Requests without an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpenAnswer {
@@ -205,13 +212,7 @@ async fn clear(
     body: Json<ClearBody>,
 ) -> Result<web::Json<ClearAnswer>, ApiError> {
     let key = key(&body.0.key)?;
-    let reason = body.0.reason.trim();
-    if !(8..=500).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-        return Err(ApiError::invalid(
-            "reason",
-            "must be 8 to 500 characters without control characters",
-        ));
-    }
+    let reason = gateway_kit::reason(&body.0.reason)?;
     let cleared = state
         .keeper
         .clear(&key, body.0.ids.as_deref(), operator.0.as_str(), reason)

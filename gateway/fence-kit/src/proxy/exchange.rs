@@ -153,16 +153,22 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
         Err(_) => return End::NoAnswer(format!("no answer within {within:?}")),
     };
     let status = response.status();
+    // Those that are only interim were passed over.
     if status.is_informational() {
-        return End::NoAnswer(format!("an interim answer, {}", status.as_u16()));
+        return End::NoAnswer(format!("an answer that was not asked for, {}", status.as_u16()));
     }
     let length = response
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
-    let chunked = response.headers().contains_key(TRANSFER_ENCODING);
+    let mut codings = response.headers().get_all(TRANSFER_ENCODING);
+    let chunked = codings.any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"));
     let mut listening = caller.tell(status, for_caller(response.headers()), length);
+    // Whatever stands behind such a head is not of this answer, and closed unread.
+    if has_no_body(head_only, status) {
+        return End::Answered;
+    }
     let mut received = 0_u64;
     loop {
         if !listening && !plan.to_the_end {
@@ -178,18 +184,22 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
             Ok(None) => break,
         }
     }
-    let bodiless = head_only || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;
     // A body that ends early is given as if it were whole: its length tells, or the connection that was closed before the last
     // chunk. Where the end of the connection is all that ends a body, nothing tells.
     match length {
-        Some(length) if !bodiless && length != received => {
+        Some(length) if length != received => {
             End::NoAnswer(format!("the answer broke off after {received} of {length} bytes"))
         }
-        None if !bodiless && chunked && ended.was_read() => End::NoAnswer(format!(
+        None if chunked && ended.was_read() => End::NoAnswer(format!(
             "the answer broke off after {received} bytes, without its last chunk"
         )),
         _ => End::Answered,
     }
+}
+
+/// Whether an answer ends with its head, whatever that says of a length (RFC 9112 §6.3).
+pub(super) fn has_no_body(head_only: bool, status: StatusCode) -> bool {
+    head_only || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
 /// The request's body, cut off with an error where it becomes longer than it may be.

@@ -6,14 +6,14 @@
 //! │ is durable. From the intent on it runs on a task of its own: a caller that goes away changes nothing.
 
 use super::State;
-use super::exchange::{Body, Caller, End, Head, PIECES_MAX, Piece, Plan, body_error, exchange};
+use super::exchange::{Body, Caller, End, Head, PIECES_MAX, Piece, Plan, body_error, exchange, has_no_body};
 use super::headers::for_service;
 use super::metrics::Outcome;
 use crate::keeper::{Pass, no_answer};
 use crate::request::{only_reads, token_of, trace_id};
-use actix_web::body::{BodyStream, SizedStream};
-use actix_web::http::Method;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use actix_web::body::{self, BodyStream, SizedStream};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
+use actix_web::http::{Method, StatusCode};
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -34,7 +34,7 @@ const READ_FIRST_BYTES_MAX: usize = 64 * 1024;
 pub(super) async fn handle(request: HttpRequest, payload: web::Payload, state: web::Data<State>) -> HttpResponse {
     let state = state.into_inner();
     match serve(&request, payload, &state).await {
-        Ok(head) => respond(head, request.method()),
+        Ok(head) => respond(head, request.method()).await,
         Err(refusal) => {
             tracing::info!(
                 event = "fence_refused",
@@ -106,6 +106,12 @@ async fn prepare(
     else {
         return Err(ApiError::new(Code::MethodNotAllowed, "the request names no path"));
     };
+    // Its body has no end, and the service would be asked without the upgrade.
+    let upgrades = request.headers().get_all(UPGRADE);
+    if upgrades.filter_map(|value| value.to_str().ok()).any(is_websocket) {
+        let detail = "this proxy passes on no upgrade: a connection that lives on cannot be fenced request by request";
+        return Err(ApiError::invalid("upgrade", detail));
+    }
     let url = format!("{}{path}", options.upstream);
     let fence = if !options.fence_reads && only_reads(request) {
         None
@@ -133,6 +139,12 @@ async fn prepare(
         to_the_end: fence.is_some(),
     };
     Ok((plan, fence, permit))
+}
+
+fn is_websocket(upgrade: &str) -> bool {
+    upgrade
+        .split(',')
+        .any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
 }
 
 fn header_name(name: &str) -> Result<HeaderName, ApiError> {
@@ -281,19 +293,29 @@ fn unreachable(cause: &str) -> ApiError {
 }
 
 /// The service's answer, as it is.
-fn respond(head: Head, method: &Method) -> HttpResponse {
+async fn respond(mut head: Head, method: &Method) -> HttpResponse {
     let mut response = HttpResponse::build(head.status);
     for (name, value) in head.headers {
         response.append_header((name, value));
     }
-    let body = pieces(head.pieces);
+    let is_head = *method == Method::HEAD;
+    let no_body = has_no_body(is_head, head.status);
+    if no_body || head.length == Some(0) {
+        // The caller takes the head for the end, which it does not learn before the key is open.
+        while let Some(Piece::Data(_)) = head.pieces.recv().await {}
+    }
+    let empty = stream::empty::<Result<Bytes, io::Error>>;
     match head.length {
-        // A HEAD's answer says how long the body would be, and has none.
-        Some(length) if *method == Method::HEAD => {
-            response.body(SizedStream::new(length, stream::empty::<Result<Bytes, io::Error>>()))
+        // It says how long the body is that the caller has.
+        Some(length) if head.status == StatusCode::NOT_MODIFIED => {
+            response.append_header((CONTENT_LENGTH, length)).body(body::None::new())
         }
-        Some(length) => response.body(SizedStream::new(length, body)),
-        None => response.body(BodyStream::new(body)),
+        // A HEAD's answer says how long the body would be, and has none.
+        Some(length) if is_head => response.body(SizedStream::new(length, empty())),
+        None if is_head => response.body(BodyStream::new(empty())),
+        _ if no_body => response.body(body::None::new()),
+        Some(length) => response.body(SizedStream::new(length, pieces(head.pieces))),
+        None => response.body(BodyStream::new(pieces(head.pieces))),
     }
 }
 
@@ -304,7 +326,11 @@ fn pieces(receiver: mpsc::Receiver<Piece>) -> impl Stream<Item = Result<Bytes, i
         match receiver.recv().await {
             Some(Piece::Data(data)) => Some((Ok(data), Some(receiver))),
             Some(Piece::End) => None,
-            None => Some((Err(io::Error::other("the service's answer broke off")), None)),
+            None => {
+                // What was given until now is written first: the server drops it when it sees the error.
+                tokio::task::yield_now().await;
+                Some((Err(io::Error::other("the service's answer broke off")), None))
+            }
         }
     })
 }

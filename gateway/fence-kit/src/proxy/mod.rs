@@ -17,6 +17,7 @@ mod headers;
 mod key;
 mod metrics;
 mod tap;
+mod wire;
 
 pub use admin::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer, OpenRow, openapi};
 pub use key::KeySource;
@@ -208,6 +209,7 @@ pub async fn serve(
     );
     let gateway = Gateway::new(COMPONENT, &host, settings, registry, kit)
         .openapi(openapi())
+        .examples(include_str!("../examples.json"))
         .ready_check("store", {
             let keeper = keeper.clone();
             move || {
@@ -257,6 +259,14 @@ async fn drain(state: &State, clock: &host_kit::Clock, delay: Duration, within: 
     if state.on_their_way() > 0 {
         tracing::warn!(event = "drain_cut_short", reason = "requests are still on their way");
     }
+}
+
+/// Whether [`ProxyOptions::upstream`] is one that [`serve`] can reach: plain HTTP, without a query and a user.
+///
+/// # Errors
+/// [`RunError::Option`].
+pub fn check_upstream(text: &str) -> Result<(), RunError> {
+    upstream(text).map(drop).map_err(RunError::Option)
 }
 
 /// An address without the slash at its end.

@@ -37,8 +37,14 @@ impl Answer {
         self.json()["reason"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// The whole body, however it was cut into chunks on its way: where it is cut depends on when bytes arrived.
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.raw).into_owned()
+        let body = if self.head.contains("transfer-encoding: chunked") {
+            service::unchunked(&self.raw).unwrap_or_else(|| panic!("without its end: {self:?}"))
+        } else {
+            self.raw.clone()
+        };
+        String::from_utf8(body).unwrap()
     }
 }
 

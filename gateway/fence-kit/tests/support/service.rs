@@ -169,6 +169,21 @@ impl Service {
             "no-chunk" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec(),
             "chunked" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".to_vec(),
             "truncated" => b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc".to_vec(),
+            "until-close" => b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhello body\n".to_vec(),
+            "until-close-1.0" => b"HTTP/1.0 200 OK\r\n\r\nhello body\n".to_vec(),
+            "until-close-identity" => b"HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\nhello body\n".to_vec(),
+            "until-close-upgrade" => b"HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\n\r\nhello body\n".to_vec(),
+            "interims" | "trickle" => b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n\
+                HTTP/1.1 201 Created\r\nconnection: close\r\n\r\nhello body\n"
+                .to_vec(),
+            "switch" => b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n".to_vec(),
+            "no-content" => b"HTTP/1.1 204 No Content\r\nContent-Length: 45\r\n\r\n\
+                HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nforged"
+                .to_vec(),
+            "no-content-chunked" => b"HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n6\r\nforged\r\n0\r\n\r\n".to_vec(),
+            "not-modified" => b"HTTP/1.1 304 Not Modified\r\ncontent-length: 4\r\netag: \"a\"\r\n\r\n".to_vec(),
+            "not-modified-body" => b"HTTP/1.1 304 Not Modified\r\ncontent-length: 6\r\n\r\nforged".to_vec(),
+            "nothing" => b"HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
             "error" => b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 4\r\n\r\noops".to_vec(),
             "big" => {
                 let mut answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
@@ -187,7 +202,15 @@ impl Service {
             )
             .into_bytes(),
         };
-        let _ = stream.write_all(&answer).await;
+        let at_once = if asked.get("do") == Some(&"trickle") {
+            1
+        } else {
+            answer.len().max(1)
+        };
+        for piece in answer.chunks(at_once) {
+            let _ = stream.write_all(piece).await;
+            tokio::task::yield_now().await;
+        }
         let _ = stream.shutdown().await;
     }
 }
@@ -236,13 +259,13 @@ async fn read(stream: &mut TcpStream) -> Option<Seen> {
     }
 }
 
-fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
+pub fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
     let mut whole = Vec::new();
     loop {
         let at = body.windows(2).position(|two| two == b"\r\n")?;
         let size = usize::from_str_radix(std::str::from_utf8(&body[..at]).ok()?, 16).ok()?;
         if size == 0 {
-            return Some(whole);
+            return (&body[at..] == b"\r\n\r\n").then_some(whole);
         }
         whole.extend_from_slice(body.get(at + 2..at + 2 + size)?);
         body = body.get(at + 4 + size..)?;

@@ -44,5 +44,10 @@ fn refusal(path: &serde_path_to_error::Path, message: &str) -> ApiError {
     if field.is_empty() || field == "?" {
         field = "body".to_owned();
     }
-    ApiError::invalid(field, message)
+    // The names of our types are nobody's business.
+    let reason = match message.split_once("expected struct ") {
+        Some((found, _)) => format!("{found}expected an object"),
+        None => message.to_owned(),
+    };
+    ApiError::invalid(field, reason)
 }

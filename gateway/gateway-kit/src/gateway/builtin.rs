@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The templates answered to GET; the pages below `/docs/` apart.
-pub(super) const GET_ROUTES: &[&str] = &[
+pub(crate) const GET_ROUTES: &[&str] = &[
     "/livez",
     "/readyz",
     "/startupz",
@@ -33,7 +33,7 @@ pub(super) const GET_ROUTES: &[&str] = &[
 ];
 
 /// The templates answered to POST.
-pub(super) const POST_ROUTES: &[&str] = &[
+pub(crate) const POST_ROUTES: &[&str] = &[
     "/debug/actors/{path}/pause",
     "/debug/actors/{path}/resume",
     #[cfg(feature = "lab")]
@@ -43,7 +43,16 @@ pub(super) const POST_ROUTES: &[&str] = &[
 /// How long a readiness check may take.
 const CHECK_WITHIN: Duration = Duration::from_secs(1);
 
-pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: Option<utoipa::openapi::OpenApi>) {
+/// Whether this build has the route.
+pub(super) fn serves(method: &str, template: &str) -> bool {
+    match method {
+        "GET" => GET_ROUTES.contains(&template),
+        "POST" => POST_ROUTES.contains(&template),
+        _ => false,
+    }
+}
+
+pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared) {
     config
         .route("/livez", web::get().to(livez))
         .route("/readyz", web::get().to(readyz))
@@ -54,6 +63,7 @@ pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: O
         .route("/v1/refusals", web::get().to(super::refusals::refusals))
         .route("/docs", web::get().to(docs))
         .route("/docs/errors", web::get().to(error_index))
+        .route("/docs/errors/", web::get().to(error_index))
         .route("/docs/errors/{code}", web::get().to(error_page));
     if shared.debug {
         config
@@ -67,9 +77,10 @@ pub(super) fn configure(config: &mut ServiceConfig, shared: &Shared, document: O
         #[cfg(feature = "lab")]
         config.route("/debug/actors/{path}/panic", web::post().to(panic));
     }
-    if let Some(document) = document {
+    if !shared.openapi.is_null() {
         // The pages and scripts come out of the binary; nothing is fetched from anywhere.
-        let pages = utoipa_swagger_ui::SwaggerUi::new("/docs/{_:.*}").url("/docs/openapi.json", document);
+        let pages = utoipa_swagger_ui::SwaggerUi::new("/docs/{_:.*}")
+            .external_url_unchecked("/docs/openapi.json", shared.openapi.clone());
         config.service(pages);
     }
 }

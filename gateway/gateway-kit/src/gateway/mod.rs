@@ -6,6 +6,8 @@ mod frame;
 mod record;
 mod refusals;
 
+#[cfg(test)]
+pub(crate) use builtin::{GET_ROUTES, POST_ROUTES};
 pub(crate) use frame::Matched;
 
 use self::black_box::BlackBox;
@@ -104,6 +106,7 @@ pub struct Gateway {
     registry: Registry,
     kit: Kit,
     openapi: Option<utoipa::openapi::OpenApi>,
+    examples: Value,
     checks: Vec<(String, Check)>,
     notes: Vec<(String, String)>,
     route_timeouts: Vec<(String, Duration)>,
@@ -132,6 +135,7 @@ impl Gateway {
             registry,
             kit,
             openapi: None,
+            examples: Value::Null,
             checks: Vec::new(),
             notes: Vec::new(),
             route_timeouts: Vec::new(),
@@ -146,6 +150,17 @@ impl Gateway {
     #[must_use]
     pub fn openapi(mut self, document: utoipa::openapi::OpenApi) -> Self {
         self.openapi = Some(document);
+        self
+    }
+
+    /// Answers that a real component has given, for its document: JSON, for each operation id its request, and its answers by
+    /// status; refusals by status and code. `scripts/check-openapi --record` writes it.
+    ///
+    /// # Panics
+    /// When it is no JSON: a file of the calling crate.
+    #[must_use]
+    pub fn examples(mut self, recorded: &str) -> Self {
+        self.examples = serde_json::from_str(recorded).expect("examples are JSON");
         self
     }
 
@@ -190,7 +205,7 @@ impl Gateway {
     }
 
     fn shared(&self) -> Data<Shared> {
-        let openapi = self.openapi.as_ref().map_or(Value::Null, |document| {
+        let mut openapi = self.openapi.as_ref().map_or(Value::Null, |document| {
             serde_json::to_value(document).expect("an OpenAPI document is plain data")
         });
         let mut routes = Routes::of(&openapi);
@@ -199,6 +214,9 @@ impl Gateway {
         }
         for template in builtin::POST_ROUTES {
             routes.add(template, "POST");
+        }
+        if !openapi.is_null() {
+            crate::document::complete(&mut openapi, &self.examples, builtin::serves);
         }
         let metrics = HttpMetrics::register(&self.registry, self.component);
         metrics.expect(&routes);
@@ -234,7 +252,6 @@ impl Gateway {
     {
         Apps {
             shared: self.shared(),
-            document: self.openapi.clone(),
             configure,
         }
     }
@@ -362,7 +379,6 @@ impl Gateway {
 #[derive(Clone)]
 pub struct Apps<F> {
     shared: Data<Shared>,
-    document: Option<utoipa::openapi::OpenApi>,
     configure: F,
 }
 
@@ -389,7 +405,7 @@ impl<F: Fn(&mut ServiceConfig) + Clone + Send + 'static> Apps<F> {
     > {
         App::new()
             .app_data(self.shared.clone())
-            .configure(|config| builtin::configure(config, &self.shared, self.document.clone()))
+            .configure(|config| builtin::configure(config, &self.shared))
             .configure(&self.configure)
             .default_service(web::to(nothing_here))
             .wrap(from_fn(frame::frame))

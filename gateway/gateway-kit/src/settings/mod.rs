@@ -6,6 +6,7 @@
 //! On failure: [`ConfigError`] names the setting, where it came from and what it must be; a process with a doubtful
 //! configuration does not start.
 
+mod checks;
 mod table;
 mod value;
 
@@ -47,6 +48,8 @@ pub enum Kind {
     },
     /// A URL of one of these schemes. A password in it is masked wherever it is shown.
     Url(&'static [&'static str]),
+    /// URLs of these schemes, separated by commas; at least one.
+    Urls(&'static [&'static str]),
 }
 
 /// One line of [`SETTINGS`].
@@ -157,20 +160,6 @@ pub struct Settings {
     entries: BTreeMap<&'static str, Entry>,
 }
 
-/// Settings that only some backends of the lock store read, with those backends.
-const OF_BACKENDS: &[(&str, &[&str])] = &[
-    ("lock.store.prefix", &["etcd"]),
-    ("lock.store.user", &["etcd"]),
-    ("lock.store.ca-file", &["etcd"]),
-    ("lock.store.cert-file", &["etcd"]),
-    ("lock.store.key-file", &["etcd"]),
-    ("lock.store.password-file", &["pg", "etcd"]),
-    ("lock.store.schema", &["pg"]),
-    ("lock.store.pool-max", &["pg"]),
-    ("lock.store.connect-timeout", &["pg"]),
-    ("lock.store.pooler", &["pg"]),
-];
-
 /// Variables that begin with `DLOCK_` and are no configuration: what `dlock exec` hands to its child (C5.2), the
 /// server list of the operator's verbs (C5.1), the log filter.
 const NOT_CONFIGURATION: &[&str] = &["DLOCK_TOKEN", "DLOCK_KEY", "DLOCK_LOCK_SERVER", "DLOCK_LOG"];
@@ -218,9 +207,7 @@ impl Settings {
         settings.apply_env(env)?;
         settings.apply_flags(flags)?;
         settings.store_follows_url();
-        settings.check_pairs()?;
-        settings.check_backend()?;
-        settings.check_build()?;
+        settings.check()?;
         Ok(settings)
     }
 
@@ -298,18 +285,6 @@ impl Settings {
         Ok(())
     }
 
-    /// What is asked of a build that cannot do it is refused, not passed over.
-    fn check_build(&self) -> Result<(), ConfigError> {
-        match self.entries.get("otel.endpoint") {
-            Some(entry) if !cfg!(feature = "otel") => Err(ConfigError::Invalid {
-                name: "otel.endpoint",
-                source_name: entry.source.clone(),
-                reason: "needs a build with the feature otel; this one exports no spans".to_owned(),
-            }),
-            _ => Ok(()),
-        }
-    }
-
     fn apply_flags(&mut self, flags: &[(String, String)]) -> Result<(), ConfigError> {
         for (name, text) in flags {
             let setting = known(name, "the command line")?;
@@ -349,124 +324,6 @@ impl Settings {
                 },
             );
         }
-    }
-
-    fn check_pairs(&self) -> Result<(), ConfigError> {
-        let d = |name| self.optional_duration(name);
-        let pair = |first, second, holds: bool, reason| {
-            if holds {
-                return Ok(());
-            }
-            let (first_value, second_value) = (self.shown(first), self.shown(second));
-            Err(ConfigError::Conflict {
-                first,
-                first_value,
-                second,
-                second_value,
-                reason,
-            })
-        };
-        let below = |first, second, reason| pair(first, second, d(first) < d(second), reason);
-        let at_most = |first, second, reason| {
-            pair(
-                first,
-                second,
-                d(first).is_none_or(|value| Some(value) <= d(second)),
-                reason,
-            )
-        };
-        pair(
-            "lock.client.safety-margin",
-            "lock.session.ttl",
-            d("lock.client.safety-margin").map(|margin| margin * 2) < d("lock.session.ttl"),
-            "the margin must be less than half of the TTL",
-        )?;
-        below(
-            "lock.heartbeat.interval",
-            "lock.session.ttl",
-            "the interval must be less than the TTL",
-        )?;
-        at_most(
-            "lock.session.ttl-min",
-            "lock.session.ttl",
-            "the TTL must not be below its lower bound",
-        )?;
-        at_most(
-            "lock.session.ttl",
-            "lock.session.ttl-max",
-            "the TTL must not be above its upper bound",
-        )?;
-        at_most(
-            "lock.grant.ttl",
-            "lock.session.ttl-max",
-            "the TTL must not be above its upper bound",
-        )?;
-        pair(
-            "lock.grant.ttl",
-            "lock.session.ttl-min",
-            d("lock.grant.ttl").is_none_or(|ttl| Some(ttl) >= d("lock.session.ttl-min")),
-            "the TTL must not be below its lower bound",
-        )?;
-        at_most(
-            "lock.acquire.backoff-min",
-            "lock.acquire.backoff-max",
-            "the bounds must be in order",
-        )?;
-        below(
-            "rail.read-timeout",
-            "executor.rail-timeout",
-            "the proxy must give up before the executor does (C3.7)",
-        )?;
-        pair(
-            "lock.store",
-            "lock.store.url",
-            self.text("lock.store.url").map(backend) == self.text("lock.store")
-                || self
-                    .entries
-                    .get("lock.store.url")
-                    .is_some_and(|url| url.source == "the default")
-                    && self.text("lock.store") == Some("sqlite"),
-            "the URL must be of the named backend",
-        )
-    }
-
-    /// Whether the chosen backend of the lock store reads this setting; true of whatever is no backend's own.
-    fn fits_backend(&self, name: &str) -> bool {
-        OF_BACKENDS
-            .iter()
-            .filter(|(own, _)| *own == name)
-            .all(|(_, backends)| self.text("lock.store").is_some_and(|store| backends.contains(&store)))
-    }
-
-    /// What is set for a backend that is not in use would promise something that nobody keeps.
-    fn check_backend(&self) -> Result<(), ConfigError> {
-        for (name, _) in OF_BACKENDS {
-            let set = self
-                .entries
-                .get_key_value(name)
-                .filter(|(_, entry)| entry.source != "the default");
-            if let (Some((name, _)), false) = (set, self.fits_backend(name)) {
-                return Err(ConfigError::Conflict {
-                    first: name,
-                    first_value: self.shown(name),
-                    second: "lock.store",
-                    second_value: self.shown("lock.store"),
-                    reason: "the named backend does not read this setting",
-                });
-            }
-        }
-        let schema = self.text("lock.store.schema").unwrap_or_default();
-        let fits = schema.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
-            && !schema.starts_with("pg_")
-            && !schema.starts_with(|first: char| first.is_ascii_digit());
-        if fits {
-            return Ok(());
-        }
-        Err(ConfigError::Invalid {
-            name: "lock.store.schema",
-            source_name: self.source("lock.store.schema").to_owned(),
-            reason: "must be of a-z, 0-9 and _, and not begin with a digit or pg_".to_owned(),
-        })
     }
 
     fn get(&self, name: &str) -> Option<&Value> {
@@ -617,6 +474,7 @@ impl Settings {
                 Kind::Choice(words) => ("word", words.map_join(|word| format!("`{word}`"))),
                 Kind::Text { chars_max } => ("text", format!("1 – {chars_max} characters")),
                 Kind::Url(schemes) => ("URL", schemes.map_join(|scheme| format!("`{scheme}:`"))),
+                Kind::Urls(schemes) => ("URLs", schemes.map_join(|scheme| format!("`{scheme}:`"))),
             };
             let default = setting
                 .default

@@ -1,6 +1,6 @@
 //! The one table of configuration names (C5.2). `docs/configuration.md` is generated from it.
 
-use super::Kind::{Boolean, Choice, Duration, Integer, Text, Url};
+use super::Kind::{Boolean, Choice, Duration, Integer, Text, Url, Urls};
 use super::Setting;
 
 const MS: u64 = 1;
@@ -341,7 +341,28 @@ pub const SETTINGS: &[Setting] = &[
         Url(&["http", "https"]),
         None,
         RAIL,
-        "The rail. Flag `--rail`.",
+        "The rail. Flag `--rail`. With `https:` its certificate is verified, always, and must be for the host of this URL.",
+    ),
+    setting(
+        "rail.tls.ca-file",
+        Text { chars_max: 4_096 },
+        None,
+        RAIL,
+        "With an `https:` rail: a PEM file with the authorities that are trusted, and no others. Unset: those of this machine. Read at the start, as the two below.",
+    ),
+    setting(
+        "rail.tls.cert-file",
+        Text { chars_max: 4_096 },
+        None,
+        RAIL,
+        "With an `https:` rail that asks who we are: a PEM file with our certificate and what leads from it to its authority. Refused without `rail.tls.key-file`.",
+    ),
+    setting(
+        "rail.tls.key-file",
+        Text { chars_max: 4_096 },
+        None,
+        RAIL,
+        "A PEM file with the key of `rail.tls.cert-file`. Refused without it.",
     ),
     setting(
         "rail.store.url",
@@ -408,21 +429,21 @@ pub const SETTINGS: &[Setting] = &[
     // executor
     setting(
         "executor.lock-servers",
-        Text { chars_max: 4_096 },
+        Urls(&["http"]),
         None,
         WORK,
         "The lock servers' URLs, separated by commas. Flag `--lock-server`.",
     ),
     setting(
         "executor.payments",
-        Url(&["http", "https"]),
+        Url(&["http"]),
         None,
         WORK,
         "The payment resource. Flag `--payments`.",
     ),
     setting(
         "executor.rail-proxy",
-        Url(&["http", "https"]),
+        Url(&["http"]),
         None,
         WORK,
         "The rail proxy. Flag `--rail-proxy`.",
@@ -503,31 +524,38 @@ pub const SETTINGS: &[Setting] = &[
         WORK,
         "Skips the look at the lock before a side effect: the negative control's worker.",
     )),
+    in_lab(setting(
+        "executor.lock-delay",
+        Duration { min: MS, max: M },
+        None,
+        WORK,
+        "The lock delay that this worker asks for with each of its locks, so that the delay has something to be judged by.",
+    )),
     // console
     setting(
         "console.lock-servers",
-        Text { chars_max: 4_096 },
+        Urls(&["http"]),
         None,
         CONSOLE,
         "The lock servers' URLs, separated by commas, in order of preference. Flag `--lock-server`.",
     ),
     setting(
         "console.payments",
-        Url(&["http", "https"]),
+        Url(&["http"]),
         None,
         CONSOLE,
         "The payment resource. Flag `--payments`.",
     ),
     setting(
         "console.rail-proxy",
-        Url(&["http", "https"]),
+        Url(&["http"]),
         None,
         CONSOLE,
         "The rail proxy. Flag `--rail-proxy`.",
     ),
     setting(
         "console.executors",
-        Text { chars_max: 4_096 },
+        Urls(&["http"]),
         None,
         CONSOLE,
         "The payout executors' URLs, separated by commas. Flag `--executor`.",

@@ -426,6 +426,7 @@ fn a_fence_cannot_be_switched_off_where_the_switch_is_not_compiled_in() {
         "payment.fencing.enabled",
         "rail.fencing.enabled",
         "executor.ignore-lock-lost",
+        "executor.lock-delay",
         "debug.control",
     ] {
         assert!(
@@ -554,5 +555,79 @@ fn what_is_named_like_a_secret_is_masked() {
         ),
     ] {
         assert_eq!(mask(text), masked);
+    }
+}
+
+#[test]
+fn an_address_that_wants_tls_is_refused_where_none_is_spoken() {
+    for name in [
+        "executor.lock-servers",
+        "executor.payments",
+        "executor.rail-proxy",
+        "console.lock-servers",
+        "console.payments",
+        "console.rail-proxy",
+        "console.executors",
+        "console.scenario",
+        "otel.endpoint",
+    ] {
+        let said = flag(name, "https://h:1").unwrap_err().to_string();
+        let expected = format!("setting {name} (from the command line) must begin with http://: https is spoken to");
+        assert!(said.starts_with(&expected), "{said}");
+    }
+    for name in ["executor.lock-servers", "console.lock-servers", "console.executors"] {
+        let said = flag(name, "http://a:1, https://b:2").unwrap_err().to_string();
+        assert!(said.contains("https is spoken to the rail alone"), "{said}");
+        for wrong in ["a:1", "http://a:1,b", "http://", ",", "ftp://a"] {
+            let said = flag(name, wrong).unwrap_err().to_string();
+            assert!(
+                said.contains("must be URLs of scheme http, separated by commas"),
+                "{wrong}: {said}"
+            );
+        }
+        flag(name, "http://a:1, http://b:2,").unwrap();
+    }
+    // No address on the other side of a setting may slip in with a scheme that nobody speaks.
+    let https: Vec<&str> = SETTINGS
+        .iter()
+        .filter(
+            |setting| matches!(setting.kind, Kind::Url(schemes) | Kind::Urls(schemes) if schemes.contains(&"https")),
+        )
+        .map(|setting| setting.name)
+        .collect();
+    assert_eq!(https, ["rail.url"]);
+}
+
+#[test]
+fn what_is_said_of_tls_to_the_rail_goes_together() {
+    let with = |url: Option<&str>, names: &[&str]| {
+        let mut flags: Vec<_> = names.iter().map(|name| ((*name).to_owned(), "/f".to_owned())).collect();
+        flags.extend(url.map(|url| ("rail.url".to_owned(), url.to_owned())));
+        Settings::load(None, [], &flags)
+    };
+    let (ca, cert, key) = ("rail.tls.ca-file", "rail.tls.cert-file", "rail.tls.key-file");
+    for names in [&[][..], &[ca], &[cert, key], &[ca, cert, key]] {
+        with(Some("https://rail"), names).unwrap();
+    }
+    for (url, names, part) in [
+        (
+            "https://rail",
+            &[cert][..],
+            "rail.tls.cert-file (/f) and rail.tls.key-file (unset)",
+        ),
+        (
+            "https://rail",
+            &[ca, key],
+            "rail.tls.cert-file (unset) and rail.tls.key-file (/f)",
+        ),
+        ("http://rail", &[ca], "rail.tls.ca-file (/f) and rail.url (http://rail)"),
+        (
+            "http://rail",
+            &[cert, key],
+            "rail.tls.cert-file (/f) and rail.url (http://rail)",
+        ),
+    ] {
+        let said = with(Some(url), names).unwrap_err().to_string();
+        assert!(said.contains(part), "{said}");
     }
 }

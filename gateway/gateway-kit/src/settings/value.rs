@@ -54,11 +54,26 @@ fn expected(kind: Kind) -> String {
         Kind::Choice(words) => format!("one of {}", words.join(", ")),
         Kind::Text { chars_max } => format!("1 to {chars_max} characters without control characters"),
         Kind::Url(schemes) => format!("a URL of scheme {}", schemes.join(", ")),
+        Kind::Urls(schemes) => format!("URLs of scheme {}, separated by commas", schemes.join(", ")),
     }
 }
 
+/// Why an address of scheme https is refused where none is spoken.
+pub(super) const NO_TLS: &str = "must begin with http://: https is spoken to the rail alone";
+
 pub(super) fn parse_text(setting: &Setting, text: &str, source: &str) -> Result<Value, ConfigError> {
-    let refused = || invalid(setting, source, format!("must be {}", expected(setting.kind)));
+    let refused = || {
+        let wants_tls = match setting.kind {
+            Kind::Url(schemes) => schemes == ["http"] && text.starts_with("https:"),
+            Kind::Urls(schemes) => schemes == ["http"] && parts(text).any(|part| part.starts_with("https:")),
+            _ => false,
+        };
+        let reason = match setting.kind {
+            _ if wants_tls => NO_TLS.to_owned(),
+            kind => format!("must be {}", expected(kind)),
+        };
+        invalid(setting, source, reason)
+    };
     match setting.kind {
         Kind::Duration { min, max } => {
             let value = humantime::parse_duration(text).map_err(|_| refused())?;
@@ -78,8 +93,20 @@ pub(super) fn parse_text(setting: &Setting, text: &str, source: &str) -> Result<
         Kind::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_owned())),
         Kind::Text { chars_max } if is_text(text, chars_max) => Ok(Value::Text(text.to_owned())),
         Kind::Url(schemes) if is_text(text, 4_096) && is_url(text, schemes) => Ok(Value::Text(text.to_owned())),
-        Kind::Choice(_) | Kind::Text { .. } | Kind::Url(_) => Err(refused()),
+        Kind::Urls(schemes)
+            if is_text(text, 4_096)
+                && parts(text).next().is_some()
+                && parts(text).all(|part| is_url(part, schemes)) =>
+        {
+            Ok(Value::Text(text.to_owned()))
+        }
+        Kind::Choice(_) | Kind::Text { .. } | Kind::Url(_) | Kind::Urls(_) => Err(refused()),
     }
+}
+
+/// The parts of a list, without the empty ones.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }
 
 fn is_text(text: &str, chars_max: usize) -> bool {

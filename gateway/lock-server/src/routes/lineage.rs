@@ -1,7 +1,6 @@
 //! The lineage of L9.
 
 use super::LockServer;
-use crate::bounds::reason;
 use crate::render;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
@@ -40,7 +39,7 @@ pub(crate) async fn set_floor(
     OperatorName(operator): OperatorName,
     Json(body): Json<FloorBody>,
 ) -> Result<HttpResponse, ApiError> {
-    let why = reason(body.reason)?;
+    let why = gateway_kit::reason(&body.reason)?.to_owned();
     let (by, because) = (operator.clone(), why.clone());
     let outcome = match (body.floor, body.dismiss.unwrap_or(false)) {
         (Some(floor), false) => server.service.advance_floor(floor, operator, why).await,

@@ -1,18 +1,19 @@
-//! L4–L8 and L10.
+//! L4–L8, L10 and L11.
 
 use super::{LockServer, paged};
-use crate::bounds::{configured, cursor, cursor_of, limit, metadata, reason, request_id, session_id, token};
+use crate::bounds::{Bounds, configured, cursor, cursor_of, limit, metadata, request_id, session_id, token};
 use crate::render;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
 use gateway_kit::{ApiError, Json, Key, Noted, OperatorName, Peer, Query, Token, Trace};
 use http_contract::lock::{
-    AcquireBody, CheckAnswer, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody,
+    AcquireBody, CheckAnswer, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody, YieldAnswer,
+    YieldBody,
 };
 use http_contract::{Code, Page, Problem};
 use lock_api::{
     AcquireRequest, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, RevokeOutcome,
-    RevokeRequest, Ttl,
+    RevokeRequest, Ttl, YieldOutcome, YieldRequest,
 };
 use lock_core::{AcquireCall, Acquired};
 use serde::Deserialize;
@@ -28,7 +29,7 @@ use utoipa::IntoParams;
         (status = 200, description = "Granted", body = GrantAnswer),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
         (status = 404, description = "SESSION_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "HELD_BY_OTHER with key, holder, expires_in_ms, waiters, retry_after_ms", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "HELD_BY_OTHER with key, holder, expires_in_ms, waiters, retry_after_ms; LOCK_DELAYED with key, token, expires_in_ms, waiters, retry_after_ms: free, and closed for a while after an unclean loss", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "BACKEND_UNAVAILABLE, TOKEN_REGRESSION, OVERLOADED: no grant", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -63,6 +64,7 @@ pub(crate) async fn acquire(
                 .witness_token
                 .map(|value| token("witness_token", value))
                 .transpose()?,
+            lock_delay: Bounds::lock_delay(body.lock_delay_ms)?,
         },
     };
     let (names_itself, peer) = (call.names_itself, Peer::of(&request));
@@ -90,6 +92,11 @@ pub(crate) async fn acquire(
             Ok(HttpResponse::Ok().json(render::grant(&grant, waited)))
         }
         Acquired::Held { held, waiters } => Err(render::held_by_other(&key, &held, waiters)),
+        Acquired::Delayed {
+            last_token,
+            ends_in,
+            waiters,
+        } => Err(render::delayed(&key, last_token, ends_in, waiters)),
         Acquired::SessionNotFound => Err(render::session_not_found()),
         Acquired::TokenRegression { detail } => Err(render::regression(&detail)),
         Acquired::WitnessRefused { highest_believed } => Err(render::witness_refused(highest_believed)),
@@ -316,7 +323,7 @@ pub(crate) async fn revoke(
         key: key.clone(),
         revoke_token: token("revoke_token", body.revoke_token)?,
         operator,
-        reason: reason(body.reason)?,
+        reason: gateway_kit::reason(&body.reason)?.to_owned(),
     };
     match server
         .service
@@ -339,5 +346,66 @@ pub(crate) async fn revoke(
         RevokeOutcome::NotHeld => Err(ApiError::new(Code::NotHeld, "nobody holds this key").field("key", key.as_str())),
         RevokeOutcome::NotFound => Err(render::lock_not_found()),
         RevokeOutcome::TokenRegression { detail } => Err(render::regression(&detail)),
+    }
+}
+
+/// L11: asks the holder of a live grant to give it up. It ends nothing.
+#[utoipa::path(
+    post, path = "/v1/locks/{key}/yield", operation_id = "ask_to_yield", tag = "locks",
+    params(
+        ("key" = String, Path, description = "The key, percent-encoded"),
+        ("X-Operator" = String, Header, description = "Who asks"),
+    ),
+    request_body = YieldBody,
+    responses(
+        (status = 200, description = "Its holder is asked, now or by somebody before: it reads so in its next heartbeat or renewal, and decides", body = YieldAnswer),
+        (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "LOCK_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "NOT_HOLDER: the grant has moved on; NOT_HELD: free", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+pub(crate) async fn ask_to_yield(
+    server: Data<LockServer>,
+    trace: Trace,
+    noted: Noted,
+    Key(key): Key,
+    OperatorName(operator): OperatorName,
+    Json(body): Json<YieldBody>,
+) -> Result<HttpResponse, ApiError> {
+    let request = YieldRequest {
+        key: key.clone(),
+        token: token("token", body.token)?,
+        operator,
+        reason: gateway_kit::reason(&body.reason)?.to_owned(),
+    };
+    noted.token(request.token.get());
+    let asked_of = request.token;
+    match server
+        .service
+        .ask_to_yield(request, &trace.0)
+        .await
+        .map_err(render::refusal)?
+    {
+        YieldOutcome::Asked(grant) => {
+            let asked = grant.yield_asked.as_ref().ok_or_else(|| {
+                let detail = format!("the store shows no request on the grant of token {asked_of}");
+                ApiError::new(Code::BackendUnavailable, detail)
+            })?;
+            Ok(HttpResponse::Ok().json(YieldAnswer {
+                key: key.as_str().to_owned(),
+                token: grant.token.get(),
+                owner: grant.owner.as_str().to_owned(),
+                yield_requested: render::yield_requested(asked),
+            }))
+        }
+        YieldOutcome::NotHolder { holder } => Err(ApiError::new(
+            Code::NotHolder,
+            "the grant has moved on to another token; nobody was asked",
+        )
+        .field("key", key.as_str())
+        .field("holder", serde_json::json!(render::holder(&holder, false)))),
+        YieldOutcome::NotHeld => Err(ApiError::new(Code::NotHeld, "nobody holds this key").field("key", key.as_str())),
+        YieldOutcome::NotFound => Err(render::lock_not_found()),
     }
 }

@@ -31,7 +31,7 @@ pub struct LockServer {
     pub drain: Drain,
 }
 
-/// Adds the routes L1–L10.
+/// Adds the routes L1–L11.
 pub fn configure(config: &mut ServiceConfig, server: LockServer) {
     config
         .app_data(Data::new(server))
@@ -50,6 +50,7 @@ pub fn configure(config: &mut ServiceConfig, server: LockServer) {
         .route("/v1/locks/{key}/acquire", web::post().to(acquire))
         .route("/v1/locks/{key}/renew", web::post().to(renew))
         .route("/v1/locks/{key}/revoke", web::post().to(revoke))
+        .route("/v1/locks/{key}/yield", web::post().to(ask_to_yield))
         .route("/v1/locks/{key}/check", web::post().to(check))
         .route("/v1/locks/{key}/history", web::get().to(lock_history))
         .route("/v1/locks/{key}/watch", web::get().to(watch_lock))

@@ -18,7 +18,6 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use gateway_kit::{ApiError, Key, Trace};
 use http_contract::Problem;
-use http_contract::lock::LockView;
 use lock_api::{EventQuery, LockEvent, LockKey};
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -39,7 +38,7 @@ const PAGE: u32 = 100;
         ("Last-Event-ID" = Option<u64>, Header, description = "The last event seen: what came after it follows"),
     ),
     responses(
-        (status = 200, description = "`event: snapshot` with the body of L7, then one event per audit row, named by its kind, `id: <seq>`", body = LockView, content_type = "text/event-stream"),
+        (status = 200, description = "`event: snapshot` with the body of L7, then one event per audit row, named by its kind, `id: <seq>`", body = String, content_type = "text/event-stream"),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "BACKEND_UNAVAILABLE, OVERLOADED", body = Problem, content_type = "application/problem+json"),
     )

@@ -69,7 +69,9 @@ pub(crate) struct ExportParams {
     get, path = "/v1/ledger/export", operation_id = "export_ledger", tag = "ledger",
     params(ExportParams),
     responses(
-        (status = 200, description = "The ledger up to the entry that was the last when it began", body = String, content_type = "text/csv"),
+        (status = 200, description = "The ledger up to the entry that was the last when it began", content(
+            (String = "text/csv"), (String = "application/x-ndjson"), (String = "text/plain"), (String = "application/xml"),
+        )),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "BACKEND_UNAVAILABLE", body = Problem, content_type = "application/problem+json"),
     )

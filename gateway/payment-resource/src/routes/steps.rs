@@ -191,10 +191,8 @@ pub(crate) async fn resolve_payout(
             return Err(ApiError::invalid("rail_reference", "belongs to a payout that was paid"));
         }
     }
-    if let Some(reason) = &body.reason {
-        bounds::text("reason", reason, bounds::REASON_CHARS)?;
-    }
-    let by_hand = match (operator(&request)?, body.reason) {
+    let reason = bounds::reason(body.reason.as_deref())?;
+    let by_hand = match (operator(&request)?, reason) {
         (None, None) => None,
         (Some(operator), Some(reason)) => Some(ByHand { operator, reason }),
         (Some(_), None) => return Err(ApiError::invalid("reason", "is required by hand: 8 to 500 characters")),
@@ -237,12 +235,9 @@ pub(crate) async fn cancel_payout(
     JsonOrDefault(body): JsonOrDefault<CancelBody>,
 ) -> Result<HttpResponse, ApiError> {
     bounds::payout_id(&payout_id)?;
-    if let Some(reason) = &body.reason {
-        bounds::text("reason", reason, bounds::REASON_CHARS)?;
-    }
     let verb = Verb::Cancel {
         operator: operator.as_str().to_owned(),
-        reason: body.reason,
+        reason: bounds::reason(body.reason.as_deref())?,
     };
     let command = Command {
         payout_id,

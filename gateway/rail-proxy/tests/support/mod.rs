@@ -9,6 +9,7 @@
 
 pub mod pg;
 pub mod process;
+pub mod tls;
 
 use gateway_kit::Settings;
 use host_kit::Host;

@@ -118,10 +118,7 @@ impl Paydb {
 
     /// Puts the schema back to what it was.
     pub async fn restore(&self, programs: &Programs, dump: &[u8]) {
-        self.admin
-            .batch_execute(&format!("DROP SCHEMA {} CASCADE", self.schema))
-            .await
-            .unwrap();
+        test_servers::drop_schema(&self.admin, &self.schema).await;
         programs.restore(dump);
     }
 

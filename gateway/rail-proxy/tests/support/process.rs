@@ -45,12 +45,18 @@ pub struct Process {
 
 impl Process {
     pub async fn start(world: &World, faults: &str, flags: &[(&str, &str)]) -> Self {
+        Self::start_with(world, faults, flags, &[]).await
+    }
+
+    /// As [`Self::start`], with further variables.
+    pub async fn start_with(world: &World, faults: &str, flags: &[(&str, &str)], variables: &[(&str, &str)]) -> Self {
         let told = json!({
             "directory": world.directory.path(), "rail": world.rail.base, "faults": faults, "flags": flags,
         });
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD, told.to_string())
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit())
             .spawn()

@@ -54,7 +54,7 @@ fn stands_alone(html: &str) {
 fn a_good_run_says_so_in_words_and_names_the_facts() {
     let html = shown(&good(), sample::good());
     stands_alone(&html);
-    assert!(html.contains("HELD: all 10 verdicts held"));
+    assert!(html.contains("HELD: all 11 verdicts held"));
     for n in 1..=8 {
         assert!(html.contains(&format!("INV-0{n}")));
     }
@@ -72,7 +72,7 @@ fn a_verdict_without_facts_is_shown_as_failed() {
     report.verdicts[4].violations.clear();
     let html = shown(&report, sample::good());
     assert!(html.contains("FAILED: no facts"));
-    assert!(html.contains("FAILED: 9 of 10 verdicts held"));
+    assert!(html.contains("FAILED: 10 of 11 verdicts held"));
     assert!(html.contains("INV-05: no facts to look at"));
 }
 
@@ -122,6 +122,7 @@ fn hostile_names_are_text_and_nothing_else() {
         invoked_us: 1_000,
         answered_us: Some(2_000),
         until_us: None,
+        delay_us: None,
         outcome,
         code: code.map(str::to_owned),
         reason: None,
@@ -247,6 +248,7 @@ fn big() -> (ScenarioReport, Evidence) {
             invoked_us: at_us + after_us,
             answered_us: Some(at_us + after_us + 900),
             until_us: None,
+            delay_us: None,
             outcome: if refused { Outcome::Refused } else { Outcome::Ok },
             code: refused.then(|| "FENCED_OUT".to_owned()),
             reason: None,

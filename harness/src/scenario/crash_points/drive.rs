@@ -11,7 +11,7 @@ use host_kit::Random;
 use http_client::CallError;
 use http_contract::Code;
 use http_contract::lock::{
-    AcquireBody, FloorBody, HeartbeatRequest, KeyStatus, OpenSessionRequest, RenewBody, RevokeBody,
+    AcquireBody, FloorBody, HeartbeatRequest, KeyStatus, OpenSessionRequest, RenewBody, RevokeBody, YieldBody,
 };
 use http_contract::payment::{CancelBody, CreditBody, PayoutState};
 use http_contract::rail::{AckAnswer, AckBody, AckOutcome, FaultPlan, FaultRule, SubmissionFenceBody};
@@ -44,6 +44,8 @@ pub enum Drive {
     Lock,
     /// A grant of the harness's own, broken by an operator.
     Revoke,
+    /// A grant of the harness's own, whose holder is asked to give it up, and does.
+    Yield,
     /// A session and a grant that nobody keeps alive.
     Expire,
     /// The token floor, raised by an operator.
@@ -113,6 +115,7 @@ impl<'a> Driver<'a> {
                 self.lock().await
             }
             Drive::Revoke => self.revoke().await,
+            Drive::Yield => self.yielded().await,
             Drive::Expire => self.expire().await,
             Drive::Floor => self.floor(false).await,
             Drive::Dismiss => self.floor(true).await,
@@ -345,6 +348,30 @@ impl<'a> Driver<'a> {
         self.pay(OPENING).await
     }
 
+    async fn yielded(&self) -> Result<(), RunError> {
+        let cx = self.cx;
+        let held = self.hold(&format!("harness:{}", self.payout), LONG_MS).await?;
+        let body = YieldBody {
+            token: held.token.get(),
+            reason: REASON.to_owned(),
+        };
+        let asked = self
+            .answered("asking to yield", async || {
+                cx.apis
+                    .locks
+                    .ask_to_yield(&held.key, OPERATOR, &body, &cx.apis.trace())
+                    .await
+            })
+            .await?;
+        cx.check(
+            format!("{} was asked to yield", self.payout),
+            OPERATOR,
+            asked.yield_requested.by,
+        );
+        self.release(&held).await?;
+        self.pay(OPENING).await
+    }
+
     async fn expire(&self) -> Result<(), RunError> {
         let key = loop {
             // The crash may give the session time to die before its key is taken: then there is another one.
@@ -415,6 +442,7 @@ impl<'a> Driver<'a> {
             ttl_ms: Some(ttl_ms),
             wait_ms: None,
             witness_token: None,
+            lock_delay_ms: None,
             metadata: None,
         };
         let grant = self

@@ -113,6 +113,8 @@ pub const KILLS: &[Crash] = &[
     kill("lock_server.after_close", Drive::Lock),
     kill("lock_server.before_revoke", Drive::Revoke),
     kill("lock_server.after_revoke", Drive::Revoke),
+    kill("lock_server.before_yield", Drive::Yield),
+    kill("lock_server.after_yield", Drive::Yield),
     // The first sweep is the start's own, the second comes before anything can be due; the third ends what the drive lets
     // expire.
     kill("lock_server.before_expire", Drive::Expire).nth(3),

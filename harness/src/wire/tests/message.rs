@@ -144,6 +144,30 @@ fn a_held_request_arrives_although_the_fault_has_ended() {
     });
 }
 
+fn conflict(_: usize) -> (Vec<u8>, bool) {
+    (b"HTTP/1.1 409 Conflict\r\ncontent-length: 2\r\n\r\nno".to_vec(), false)
+}
+
+#[test]
+fn what_is_delivered_late_or_twice_and_turned_away_is_counted_apart() {
+    local(async {
+        for refused in [0, 1] {
+            let served = Served::new(if refused == 0 { numbered } else { conflict }).await;
+            served.wire.set(holds(Duration::from_millis(50)));
+            let mut caller = served.call().await;
+            ask(&mut caller, &post("late")).await;
+            assert_eq!(hear(&mut caller).await, Heard::Rst);
+            counted(&served.wire, "late", |n| n.delivered_late == 1).await;
+            served.wire.set(TWICE);
+            let mut caller = served.call().await;
+            ask(&mut caller, &post("twice")).await;
+            counted(&served.wire, "twice", |n| n.duplicated == 1).await;
+            let n = served.wire.counts();
+            assert_eq!([n.late_turned_away, n.duplicates_turned_away], [refused; 2]);
+        }
+    });
+}
+
 #[test]
 fn a_request_that_is_too_large_passes_as_it_is() {
     local(async {

@@ -3,8 +3,9 @@
 use super::Backend;
 use lock_api::{
     AcquireOutcome, AcquireRequest, EventQuery, FencingToken, Grant, Heartbeat, HeartbeatOutcome, HeldByOther,
-    KeyState, LockEvent, LockKey, LockStore, OpenSession, Operator, Owner, ReleaseOutcome, ReleaseRequest,
-    RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, SessionId, SessionView, Ttl,
+    KeyState, LockDelay, LockEvent, LockKey, LockStore, OpenSession, Operator, Owner, ReleaseOutcome, ReleaseRequest,
+    RenewOutcome, RenewRequest, RequestId, RevokeOutcome, RevokeRequest, SessionId, SessionView, Ttl, YieldOutcome,
+    YieldRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +56,12 @@ pub(super) fn acquire_request(at: &str, session: &str, request: &str, lease: Dur
         ttl: ttl(lease),
         metadata: None,
         witness: None,
+        lock_delay: LockDelay::NONE,
     }
+}
+
+pub(super) fn lock_delay(delay: Duration) -> LockDelay {
+    LockDelay::new(delay).unwrap()
 }
 
 /// A store with the verbs for one item.
@@ -109,6 +115,40 @@ impl Store {
             AcquireOutcome::Granted { grant, replayed: false } => grant,
             other => panic!("{at} for {session}: expected a new grant, got {other:?}"),
         }
+    }
+
+    /// Acquires with a lock delay and expects a new grant.
+    pub(super) async fn grant_with_delay(
+        &self,
+        at: &str,
+        session: &str,
+        request: &str,
+        (lease, delay): (Duration, Duration),
+    ) -> Grant {
+        let mut asked = acquire_request(at, session, request, lease);
+        asked.lock_delay = lock_delay(delay);
+        match self.ask(asked).await {
+            AcquireOutcome::Granted { grant, replayed: false } => grant,
+            other => panic!("{at} for {session}: expected a new grant, got {other:?}"),
+        }
+    }
+
+    /// Acquires and expects that the key is closed. Answers for how long, and its last token.
+    pub(super) async fn closed(&self, at: &str, session: &str, request: &str) -> (Duration, FencingToken) {
+        match self.acquire(at, session, request, T).await {
+            AcquireOutcome::Delayed { last_token, ends_in } => (ends_in, last_token),
+            other => panic!("{at} for {session}: expected a closed key, got {other:?}"),
+        }
+    }
+
+    pub(super) async fn ask_to_yield(&self, at: &str, token: FencingToken, by: &str) -> YieldOutcome {
+        let request = YieldRequest {
+            key: key(at),
+            token,
+            operator: Operator::new(by).unwrap(),
+            reason: format!("{by} is in a hurry"),
+        };
+        self.0.ask_to_yield(request, WITHIN).await.unwrap()
     }
 
     /// Acquires and expects that somebody holds the key.
@@ -189,7 +229,8 @@ impl Store {
     pub(super) async fn shown(&self) -> Vec<String> {
         let mut shown = Vec::new();
         for session in self.0.sessions(None, 1000, WITHIN).await.unwrap() {
-            let held: Vec<_> = session.held.iter().map(|held| (&held.key, held.token)).collect();
+            let held = session.held.iter();
+            let held: Vec<_> = held.map(|held| (&held.key, held.token, &held.yield_asked)).collect();
             shown.push(format!(
                 "{} {} {:?} {:?} {:?} {held:?}",
                 session.session_id, session.owner, session.ttl, session.opened_at, session.last_heartbeat_at

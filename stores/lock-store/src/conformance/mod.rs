@@ -12,6 +12,7 @@
     reason = "tokens that were never minted are made up here to be refused"
 )]
 
+pub mod delays;
 pub mod events;
 pub mod expiry;
 pub mod grants;
@@ -21,6 +22,7 @@ pub mod races;
 pub mod scale;
 pub mod sessions;
 pub mod tokens;
+pub mod yields;
 
 use lock_api::LockStore;
 use std::future::Future;
@@ -110,6 +112,16 @@ macro_rules! lock_store_conformance {
                 case_d10_a_jump_of_the_wall_clock_ends_nothing;
             events: each_fact_is_recorded_once_and_in_order, a_cursor_misses_nothing, a_change_wakes_who_waits,
                 seals_chain_and_can_be_verified, sealed_segments_are_dropped_whole;
+            delays: an_expired_grant_closes_its_key_for_its_delay, the_end_of_a_session_closes_its_keys,
+                a_revoke_closes_the_key, a_release_and_a_close_leave_none, no_delay_is_as_ever,
+                an_acquire_that_meets_the_end_is_not_granted_around_the_delay,
+                a_release_that_comes_too_late_leaves_the_delay, a_live_grant_is_found_again_whatever_its_delay,
+                a_batch_with_a_closed_key_twice, a_sweep_says_when_a_delay_ends, each_grant_brings_its_own_delay,
+                a_closed_key_is_not_forgotten, a_restart_gives_the_full_delay_again,
+                the_longest_delay_and_a_jump_of_the_wall_clock, who_comes_as_a_delay_ends_is_granted_once;
+            yields: a_request_to_yield_is_seen_by_its_holder, the_first_to_ask_stays,
+                who_does_not_hold_is_not_asked, a_request_to_yield_goes_with_its_grant,
+                a_request_to_yield_ends_nothing_and_outlives_a_restart;
             races: case_l12_a_release_stands_against_renews_and_heartbeats,
                 case_l23_no_waiter_sleeps_past_a_release, case_l18_an_abandoned_acquire_can_be_found_or_is_none;
             scale: case_l25_a_mass_death_is_swept_in_batches, case_l26_a_death_with_many_keys_holds_nobody_up,

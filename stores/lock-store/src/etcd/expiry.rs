@@ -3,11 +3,11 @@
 use super::error::CallError;
 use super::layout::{Place, after_prefix, just_after};
 use super::observed::Due;
-use super::plan::{Fact, LEASE_CLOCK, LastToken, Plan};
+use super::plan::{End, Fact, LEASE_CLOCK, LastToken, Plan};
 use super::records::{Ending, KeyRecord, parse, sane, text, token};
 use super::shared::{Holding, Shared, after_a_part};
 use super::snapshot::Wants;
-use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse};
 use lock_api::{EventKind, ExpiredGrant, ExpiredSession, ExpiryReport, LockKey, SessionId, StoreError};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -78,7 +78,16 @@ impl Shared {
                 report.more = true;
                 return Ok(());
             }
-            if let Due::Session(id) = first {
+            if let Due::Delay(_) = first {
+                let closed = due.iter().map_while(|due| match due {
+                    Due::Delay(key) => Some(&**key),
+                    Due::Grant(_) | Due::Session(_) => None,
+                });
+                let keys: Vec<&str> = closed.collect();
+                left = left.saturating_sub(self.open_again(&keys, deadline).await?);
+                let run = keys.len();
+                looked_at.extend(due.into_iter().take(run));
+            } else if let Due::Session(id) = first {
                 let (mut freed, mut over, mut settled) = (Vec::new(), false, false);
                 while !settled && freed.len() < left {
                     match self.end_some(id, left - freed.len(), false, deadline).await {
@@ -112,20 +121,50 @@ impl Shared {
                     .iter()
                     .map_while(|due| match due {
                         Due::Grant(key) => Some(&**key),
-                        Due::Session(_) => None,
+                        Due::Session(_) | Due::Delay(_) => None,
                     })
                     .collect();
-                let ended = self.end_grants(&keys, deadline).await?;
+                let (ended, run) = self.end_grants(&keys, deadline).await?;
                 left = left.saturating_sub(ended.len());
                 report.grants.extend(ended);
-                let run = keys.len();
                 looked_at.extend(due.into_iter().take(run));
             }
         }
     }
 
-    /// Ends those of the keys' grants that are due when they are looked at.
-    async fn end_grants(&self, keys: &[&str], deadline: Instant) -> Result<Vec<ExpiredGrant>, CallError> {
+    /// Opens those of the keys that have been closed for their whole delay. Answers how many.
+    async fn open_again(&self, keys: &[&str], deadline: Instant) -> Result<usize, CallError> {
+        loop {
+            let mut wants = Wants::new(&self.layout);
+            keys.iter().for_each(|key| wants.key(key));
+            let snapshot = self.read(wants, deadline).await?;
+            let now = self.clock.mono();
+            let mut plan = Plan::new(&self.layout, &snapshot, self.clock.wall_ms());
+            let mut opened = Vec::new();
+            for key in keys {
+                let rows = snapshot.key(key);
+                let closed_for = match self.holding(key, &rows, now) {
+                    Holding::Free { closed_for, .. } => closed_for,
+                    Holding::Held(_) => None,
+                };
+                // Closed anew meanwhile: then it is due later.
+                if closed_for.is_none() {
+                    plan.open_again(key, &rows)?;
+                    opened.push(key);
+                }
+            }
+            if plan.is_empty() {
+                return Ok(0);
+            }
+            if let Some(revision) = self.commit(plan, deadline).await? {
+                self.observed(|observed| opened.iter().for_each(|key| observed.forget_closed(key, revision)));
+                return Ok(opened.len());
+            }
+        }
+    }
+
+    /// Ends those of the keys' grants that are due when they are looked at. Answers them, and how many keys were.
+    async fn end_grants(&self, keys: &[&str], deadline: Instant) -> Result<(Vec<ExpiredGrant>, usize), CallError> {
         let _turn = self.turn(deadline).await?;
         loop {
             let mut wants = Wants::new(&self.layout);
@@ -133,8 +172,12 @@ impl Shared {
             let snapshot = self.read(wants, deadline).await?;
             let (now, wall) = (self.clock.mono(), self.clock.wall_ms());
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
-            let mut ended = Vec::new();
+            let (mut ended, mut closed, mut looked_at) = (Vec::new(), Vec::new(), 0);
             for key in keys {
+                if !plan.has_room(self.options.operations_max) {
+                    break;
+                }
+                looked_at += 1;
                 let rows = snapshot.key(key);
                 if rows.record.is_none() {
                     self.observed(|observed| observed.forget_grant(key, snapshot.revision));
@@ -142,6 +185,7 @@ impl Shared {
                 }
                 let Holding::Free {
                     ended: Some((holder, last)),
+                    ..
                 } = self.holding(key, &rows, now)
                 else {
                     continue;
@@ -149,7 +193,8 @@ impl Shared {
                 // Not where another server has just renewed it.
                 plan.unchanged(self.layout.grant(key), rows.grant);
                 plan.unchanged(self.layout.renewed(key), rows.renewed);
-                plan.free(key, &holder, LastToken::Own(last))?;
+                plan.free(key, &rows, &holder, (LastToken::Own(last), End::Unclean))?;
+                closed.push((*key, holder.lock_delay_ms));
                 plan.fact(
                     EventKind::Expired,
                     &Fact {
@@ -167,15 +212,15 @@ impl Shared {
                 });
             }
             if plan.is_empty() {
-                return Ok(ended);
+                return Ok((ended, looked_at));
             }
             if let Some(revision) = self.commit(plan, deadline).await? {
                 self.observed(|observed| {
-                    ended
-                        .iter()
-                        .for_each(|grant| observed.forget_grant(grant.key.as_str(), revision));
+                    for (key, delay) in closed {
+                        observed.lose_grant(key, delay, revision, now);
+                    }
                 });
-                return Ok(ended);
+                return Ok((ended, looked_at));
             }
         }
     }
@@ -229,7 +274,7 @@ impl Shared {
                 return Ok(nothing);
             };
             let keys: Vec<&String> = listed.held(id).map(|(key, _)| key).collect();
-            let more = keys.len() > at_once;
+            let mut more = keys.len() > at_once;
             let keys = &keys[..keys.len().min(at_once)];
             let mut wants = Wants::new(&self.layout);
             keys.iter().for_each(|key| wants.key(key));
@@ -248,8 +293,13 @@ impl Shared {
             } else {
                 EventKind::Expired
             };
-            let mut freed = Vec::new();
+            let end = if ending.closed { End::Clean } else { End::Unclean };
+            let (mut freed, mut closed) = (Vec::new(), Vec::new());
             for key in keys {
+                if !plan.has_room(self.options.operations_max) {
+                    more = true;
+                    break;
+                }
                 let rows = snapshot.key(key);
                 let held = rows.record.as_ref().and_then(|at| Some((at, at.value.held.as_ref()?)));
                 let Some((at, holder)) = held.filter(|(_, holder)| holder.session == id) else {
@@ -257,7 +307,8 @@ impl Shared {
                     continue;
                 };
                 let last = at.value.token(at.rev);
-                plan.free(key, holder, LastToken::Own(last))?;
+                plan.free(key, &rows, holder, (LastToken::Own(last), end))?;
+                closed.push((key.as_str(), if ending.closed { 0 } else { holder.lock_delay_ms }));
                 plan.fact(
                     kind,
                     &Fact {
@@ -302,9 +353,9 @@ impl Shared {
                 continue;
             };
             self.observed(|observed| {
-                freed
-                    .iter()
-                    .for_each(|grant| observed.forget_grant(grant.key.as_str(), revision));
+                for (key, delay) in closed {
+                    observed.lose_grant(key, delay, revision, now);
+                }
                 if over {
                     observed.forget_session(id, revision);
                 } else {
@@ -320,7 +371,7 @@ impl Shared {
         }
     }
 
-    /// Forgets keys that have been free for `retention`.
+    /// Forgets keys that have been free for `retention`, those excepted whose delay runs.
     pub(super) async fn purge(&self, retention: Duration, limit: u32, deadline: Instant) -> Result<u32, StoreError> {
         let wall = self.clock.wall_ms();
         let cut = wall.saturating_sub(i64::try_from(retention.as_millis()).unwrap_or(i64::MAX));
@@ -338,13 +389,15 @@ impl Shared {
             for row in page.kvs() {
                 let record: KeyRecord = parse(row.key(), row.value())?;
                 match (&record.held, record.freed_at) {
-                    (None, Some(freed)) if freed <= cut => old.push((row.key().to_vec(), row.mod_revision())),
+                    (None, Some(freed)) if freed <= cut && !self.is_closed(row, &record) => {
+                        old.push((row.key().to_vec(), row.mod_revision()))
+                    }
                     (None, Some(freed)) => oldest = oldest.min(freed),
                     _ => {}
                 }
             }
             old.truncate(limit - gone);
-            for some in old.chunks(PURGE_AT_ONCE.min(self.fit(2))) {
+            for some in old.chunks(PURGE_AT_ONCE.min(self.fit(3))) {
                 let purged = self.forget_tombstones(some, deadline).await;
                 gone += purged.map_err(|error| after_a_part(error.into(), gone > 0))?;
             }
@@ -359,15 +412,29 @@ impl Shared {
         Ok(u32::try_from(gone).unwrap_or(u32::MAX))
     }
 
+    /// Whether a tombstone's delay runs.
+    fn is_closed(&self, row: &KeyValue, record: &KeyRecord) -> bool {
+        let (Some(delay), Place::Key(key)) = (record.closed_ms, self.layout.place(row.key())) else {
+            return false;
+        };
+        let now = self.clock.mono();
+        let delay = Duration::from_millis(delay);
+        now < self.observed(|observed| observed.see_closed(key, row.mod_revision(), delay, now))
+    }
+
     /// Each on its own: one that was granted again meanwhile stays.
     async fn forget_tombstones(&self, old: &[(Vec<u8>, i64)], deadline: Instant) -> Result<usize, CallError> {
         let each: Vec<_> = old
             .iter()
             .map(|(key, rev)| {
+                let mut gone = vec![TxnOp::delete(key.clone(), None)];
+                if let Place::Key(name) = self.layout.place(key) {
+                    gone.push(TxnOp::delete(self.layout.closed(name), None));
+                }
                 TxnOp::txn(
                     Txn::new()
                         .when([Compare::mod_revision(key.clone(), CompareOp::Equal, *rev)])
-                        .and_then([TxnOp::delete(key.clone(), None)]),
+                        .and_then(gone),
                 )
             })
             .collect();

@@ -2,7 +2,7 @@
 
 use super::error::CallError;
 use super::lineage::{Trust, Witnessed, too_low, weigh};
-use super::plan::{Fact, LEASE_CLOCK, LastToken, Plan};
+use super::plan::{End, Fact, LEASE_CLOCK, LastToken, Plan};
 use super::records::{HolderRecord, minted, text, token};
 use super::shared::{Holding, Live, Shared, after_a_part, ms, runs};
 use super::snapshot::{Snapshot, Wants};
@@ -17,6 +17,8 @@ use tokio::time::Instant;
 enum Decided {
     Answer(AcquireOutcome),
     Grant(HolderRecord),
+    /// A grant is over, which is recorded, and its key closed: its last token, and the delay in milliseconds.
+    Close(u64, u64),
 }
 
 impl Shared {
@@ -26,11 +28,16 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Vec<AcquireOutcome>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        // Each needs six operations to be read and up to seven to be granted.
-        for run in runs(batch, self.fit(7), |request| request.key.as_str()) {
-            let done = !answers.is_empty();
-            let some = self.acquire_run(run, deadline).await;
-            answers.extend(some.map_err(|error| after_a_part(error.into(), done))?);
+        // Each needs seven operations to be read and, but for what is rare, as many to be granted.
+        for mut run in runs(batch, self.fit(7), |request| request.key.as_str()) {
+            // As many of them as fit into one transaction.
+            while !run.is_empty() {
+                let done = !answers.is_empty();
+                let some = self.acquire_run(run, deadline).await;
+                let some = some.map_err(|error| after_a_part(error.into(), done))?;
+                run = &run[some.len()..];
+                answers.extend(some);
+            }
         }
         Ok(answers)
     }
@@ -98,6 +105,9 @@ impl Shared {
     ) -> Result<Result<Vec<Decided>, super::lineage::NewDoubt>, StoreError> {
         let mut decided = Vec::with_capacity(run.len());
         for request in run {
+            if !plan.has_room(self.options.operations_max) {
+                break;
+            }
             let (key, session) = (request.key.as_str(), request.session_id.as_str());
             let rows = snapshot.session(session);
             let Some(record) = rows.record.as_ref().filter(|_| self.lives(session, &rows, now)) else {
@@ -125,28 +135,34 @@ impl Shared {
                 }
             }
             let rows_of_key = snapshot.key(key);
-            let ended = match self.holding(key, &rows_of_key, now) {
+            let free = match self.holding(key, &rows_of_key, now) {
                 Holding::Held(live) => {
                     decided.push(Decided::Answer(self.refused(request, &live, now)?));
                     continue;
                 }
-                Holding::Free { ended } => ended,
+                Holding::Free { ended, closed_for } => (ended, closed_for),
             };
             let last = rows_of_key.record.as_ref().map(|at| at.value.token(at.rev));
+            let (ended, closed_for) = free;
+            if let (Some(ends_in), Some(last)) = (closed_for, last) {
+                decided.push(Decided::Answer(AcquireOutcome::Delayed {
+                    last_token: token(last)?,
+                    ends_in,
+                }));
+                continue;
+            }
+            if let Some((before, last)) = ended.as_ref().filter(|(before, _)| before.lock_delay_ms > 0) {
+                plan.rests_on(key, &rows_of_key);
+                plan.free(key, &rows_of_key, before, (LastToken::Own(*last), End::Unclean))?;
+                expired(plan, key, before, *last);
+                decided.push(Decided::Close(*last, before.lock_delay_ms));
+                continue;
+            }
             if let Some(doubt) = too_low(snapshot, key, last) {
                 return Ok(Err(doubt));
             }
             if let Some((before, last)) = ended {
-                plan.fact(
-                    EventKind::Expired,
-                    &Fact {
-                        key: Some(key),
-                        session: Some(&before.session),
-                        token: Some(last),
-                        actor: Some(LEASE_CLOCK),
-                        ..Fact::default()
-                    },
-                );
+                expired(plan, key, &before, last);
             }
             let holder = HolderRecord {
                 session: session.to_owned(),
@@ -156,6 +172,7 @@ impl Shared {
                 granted_at: wall,
                 request_id: request.request_id.as_str().to_owned(),
                 metadata: request.metadata.as_ref().map(|json| json.as_str().to_owned()),
+                lock_delay_ms: request.lock_delay.as_millis(),
             };
             plan.unchanged(self.layout.pulse(session), rows.pulse);
             plan.unchanged(self.layout.session(session), record.rev);
@@ -194,9 +211,18 @@ impl Shared {
                     continue;
                 }
                 Decided::Grant(holder) => holder,
+                Decided::Close(last, delay) => {
+                    self.observed(|observed| observed.lose_grant(request.key.as_str(), delay, revision, now));
+                    answers.push(AcquireOutcome::Delayed {
+                        last_token: token(last)?,
+                        ends_in: Duration::from_millis(delay),
+                    });
+                    continue;
+                }
             };
             let seen = self.observed(|observed| {
                 observed.last_token = observed.last_token.max(value);
+                observed.forget_closed(request.key.as_str(), revision);
                 observed.see_grant(
                     request.key.as_str(),
                     &holder.session,
@@ -210,6 +236,7 @@ impl Shared {
                 holder,
                 token: value,
                 seen,
+                yield_asked: None,
             };
             answers.push(AcquireOutcome::Granted {
                 grant: self.show(request.key.clone(), &live, now)?,
@@ -235,7 +262,7 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Vec<RenewOutcome>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        for run in runs(batch, self.fit(6), |request| request.key.as_str()) {
+        for run in runs(batch, self.fit(7), |request| request.key.as_str()) {
             let done = !answers.is_empty();
             let some = self.renew_run(run, deadline).await;
             answers.extend(some.map_err(|error| after_a_part(error.into(), done))?);
@@ -326,10 +353,15 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Vec<ReleaseOutcome>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        for run in runs(batch, self.fit(5), |request| request.key.as_str()) {
-            let done = !answers.is_empty();
-            let some = self.release_run(run, deadline).await;
-            answers.extend(some.map_err(|error| after_a_part(error.into(), done))?);
+        for mut run in runs(batch, self.fit(5), |request| request.key.as_str()) {
+            // As many of them as fit into one transaction.
+            while !run.is_empty() {
+                let done = !answers.is_empty();
+                let some = self.release_run(run, deadline).await;
+                let some = some.map_err(|error| after_a_part(error.into(), done))?;
+                run = &run[some.len()..];
+                answers.extend(some);
+            }
         }
         Ok(answers)
     }
@@ -349,6 +381,9 @@ impl Shared {
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
             let (mut answers, mut freed) = (Vec::with_capacity(run.len()), Vec::new());
             for request in run {
+                if !plan.has_room(self.options.operations_max) {
+                    break;
+                }
                 let key = request.key.as_str();
                 let rows = snapshot.key(key);
                 let Some(record) = &rows.record else {
@@ -366,12 +401,13 @@ impl Shared {
                             Holding::Free { .. } => true,
                         };
                         plan.rests_on(key, &rows);
-                        let (kind, actor) = if ended {
-                            (EventKind::Expired, LEASE_CLOCK)
+                        // One that comes too late has lost the key uncleanly.
+                        let (kind, actor, end, delay) = if ended {
+                            (EventKind::Expired, LEASE_CLOCK, End::Unclean, holder.lock_delay_ms)
                         } else {
-                            (EventKind::Released, holder.owner.as_str())
+                            (EventKind::Released, holder.owner.as_str(), End::Clean, 0)
                         };
-                        plan.free(key, holder, LastToken::Own(last))?;
+                        plan.free(key, &rows, holder, (LastToken::Own(last), end))?;
                         plan.fact(
                             kind,
                             &Fact {
@@ -382,7 +418,7 @@ impl Shared {
                                 ..Fact::default()
                             },
                         );
-                        freed.push(key);
+                        freed.push((key, delay));
                         if ended {
                             ReleaseOutcome::AlreadyFree
                         } else {
@@ -399,7 +435,11 @@ impl Shared {
                 continue;
             }
             if let Some(revision) = self.commit(plan, deadline).await? {
-                self.observed(|observed| freed.iter().for_each(|key| observed.forget_grant(key, revision)));
+                self.observed(|observed| {
+                    for (key, delay) in freed {
+                        observed.lose_grant(key, delay, revision, now);
+                    }
+                });
                 return Ok(answers);
             }
         }
@@ -436,7 +476,7 @@ impl Shared {
             }
             let mut plan = Plan::new(&self.layout, &snapshot, wall);
             plan.unchanged(self.layout.grant(key), rows.grant);
-            plan.free(key, &live.holder, LastToken::Minted)?;
+            plan.free(key, &rows, &live.holder, (LastToken::Minted, End::Unclean))?;
             // The revoked token, so that whoever holds it recognises itself; the minted one stands in the key's record.
             plan.fact(
                 EventKind::Revoked,
@@ -452,7 +492,7 @@ impl Shared {
             if let Some(revision) = self.commit(plan, deadline).await? {
                 let value = minted(revision, snapshot.offset());
                 self.observed(|observed| {
-                    observed.forget_grant(key, revision);
+                    observed.lose_grant(key, live.holder.lock_delay_ms, revision, now);
                     observed.last_token = observed.last_token.max(value);
                 });
                 return Ok(RevokeOutcome::Revoked {
@@ -462,6 +502,20 @@ impl Shared {
             }
         }
     }
+}
+
+/// Records that a grant is over.
+fn expired(plan: &mut Plan<'_>, key: &str, before: &HolderRecord, last: u64) {
+    plan.fact(
+        EventKind::Expired,
+        &Fact {
+            key: Some(key),
+            session: Some(&before.session),
+            token: Some(last),
+            actor: Some(LEASE_CLOCK),
+            ..Fact::default()
+        },
+    );
 }
 
 /// Records a witness that is not believed.

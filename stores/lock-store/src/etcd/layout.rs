@@ -32,6 +32,12 @@ pub(super) enum Place<'a> {
     Session(&'a str),
     /// `h/<id>/<key>`: what a session holds.
     Held(&'a str, &'a str),
+    /// `n/<key>`, leased: that the key's holder was asked to give it up.
+    Asked(&'a str),
+    /// `y/<id>/<key>`, leased: the same, where whoever reads of the session finds it.
+    Yielding(&'a str, &'a str),
+    /// `c/<key>`: the key is closed, for as long as its `t` says.
+    Closed(&'a str),
     /// `e/<seq>`: a fact.
     Event(u64),
     /// `a/<first seq>`: a seal.
@@ -103,6 +109,18 @@ impl Layout {
         self.at("h/", "")
     }
 
+    pub(super) fn asked(&self, key: &str) -> Vec<u8> {
+        self.at("n/", key)
+    }
+
+    pub(super) fn yielding(&self, session: &str, key: &str) -> Vec<u8> {
+        self.at("y/", &format!("{session}/{key}"))
+    }
+
+    pub(super) fn closed(&self, key: &str) -> Vec<u8> {
+        self.at("c/", key)
+    }
+
     /// In order of number, as twenty digits.
     pub(super) fn event(&self, seq: u64) -> Vec<u8> {
         self.at("e/", &format!("{seq:020}"))
@@ -145,6 +163,11 @@ impl Layout {
             "h" => name
                 .split_once('/')
                 .map_or(Place::Other, |(session, key)| Place::Held(session, key)),
+            "y" => name
+                .split_once('/')
+                .map_or(Place::Other, |(session, key)| Place::Yielding(session, key)),
+            "n" => Place::Asked(name),
+            "c" => Place::Closed(name),
             "e" => name.parse().map_or(Place::Other, Place::Event),
             "a" => name.parse().map_or(Place::Other, Place::Seal),
             _ => Place::Other,
@@ -185,6 +208,9 @@ mod tests {
                 (layout.renewed(key), Place::Renewed(key)),
                 (layout.key(key), Place::Key(key)),
                 (layout.held("s1", key), Place::Held("s1", key)),
+                (layout.yielding("s1", key), Place::Yielding("s1", key)),
+                (layout.asked(key), Place::Asked(key)),
+                (layout.closed(key), Place::Closed(key)),
             ] {
                 assert_eq!(layout.place(&physical), place);
                 assert!(seen.insert(physical), "{key} shares a place");

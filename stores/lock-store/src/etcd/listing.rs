@@ -8,6 +8,7 @@ use super::snapshot::{Snapshot, Wants};
 use etcd_client::GetOptions;
 use lock_api::{KeyState, LockKey, StoreError};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Sessions of others whose leases are asked about for the sake of a list.
@@ -16,7 +17,7 @@ const ASKED_FOR_MAX: usize = 16;
 impl Shared {
     pub(super) async fn inspect(&self, keys: &[LockKey], deadline: Instant) -> Result<Vec<KeyState>, CallError> {
         let mut states = Vec::with_capacity(keys.len());
-        for some in keys.chunks(self.fit(3)) {
+        for some in keys.chunks(self.fit(4)) {
             let snapshot = self.read_keys(some, deadline).await?;
             self.states(some, &snapshot, &mut states, deadline).await?;
         }
@@ -56,7 +57,17 @@ impl Shared {
         let now = self.clock.mono();
         for (key, holding, rows) in judged {
             let last = rows.record.map(|at| at.value.token(at.rev));
+            let closed_for = match &holding {
+                Holding::Held(_) => None,
+                // It is over and not ended yet: the delay counts from when that is done, which may be now.
+                Holding::Free {
+                    ended: Some((holder, _)),
+                    ..
+                } => Some(Duration::from_millis(holder.lock_delay_ms)).filter(|delay| !delay.is_zero()),
+                Holding::Free { closed_for, .. } => *closed_for,
+            };
             states.push(KeyState {
+                closed_for,
                 key: key.clone(),
                 last_token: last.map(token).transpose()?,
                 grant: match holding {
@@ -81,7 +92,7 @@ impl Shared {
             from = from.max(just_after(self.layout.key(after.as_str())));
         }
         let end = after_prefix(self.layout.key(prefix));
-        let (page, limit) = (self.fit(3), limit as usize);
+        let (page, limit) = (self.fit(4), limit as usize);
         let mut states = Vec::new();
         while states.len() < limit && from < end {
             let wanted = page.min(limit - states.len());

@@ -30,6 +30,7 @@ mod snapshot;
 mod store;
 
 mod watching;
+mod yielding;
 
 pub use options::{EtcdAccess, EtcdLockStoreOptions, EtcdPassword};
 pub use store::EtcdLockStore;

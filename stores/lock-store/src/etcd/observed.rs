@@ -4,7 +4,7 @@
 //! A hint for whoever looks for what is due; whoever ends something reads it again and compares in the transaction what
 //! was judged here.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,12 +47,22 @@ pub(super) struct GrantSeen {
 pub(super) enum Due {
     Grant(Name),
     Session(Name),
+    /// The end of the delay of a key that was lost uncleanly.
+    Delay(Name),
+}
+
+/// A key that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ClosedSeen {
+    rev: i64,
+    until: Duration,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Observed {
     sessions: HashMap<Name, SessionSeen>,
     grants: HashMap<Name, GrantSeen>,
+    closed: HashMap<Name, ClosedSeen>,
     due: BTreeSet<(Duration, Due)>,
     /// What this process removed ahead of the watch, and at which revision: older news of it are not taken.
     gone: HashMap<Due, i64>,
@@ -156,6 +166,38 @@ impl Observed {
         }
     }
 
+    /// A grant was lost at `rev`: its key is free, and closed for its delay.
+    pub(super) fn lose_grant(&mut self, key: &str, delay_ms: u64, rev: i64, now: Duration) {
+        self.forget_grant(key, rev);
+        if delay_ms > 0 {
+            self.see_closed(key, rev, Duration::from_millis(delay_ms), now);
+        }
+    }
+
+    /// A free key was closed at `rev` for this delay. Answers until when: its whole delay after this process first saw it so.
+    pub(super) fn see_closed(&mut self, key: &str, rev: i64, delay: Duration, now: Duration) -> Duration {
+        if let Some(known) = self.closed.get(key).filter(|known| known.rev >= rev) {
+            return known.until;
+        }
+        let name: Name = key.into();
+        // Open again, or granted: whoever decides on such a reading compares the row, which has changed.
+        if self.is_old_news(&Due::Delay(name.clone()), rev) {
+            return now;
+        }
+        let until = now.saturating_add(delay);
+        self.put_closed(name, Some(ClosedSeen { rev, until }));
+        until
+    }
+
+    /// A key was not closed any more at `rev`.
+    pub(super) fn forget_closed(&mut self, key: &str, rev: i64) {
+        if self.closed.get(key).is_some_and(|known| known.rev <= rev) {
+            let name: Name = key.into();
+            self.put_closed(name.clone(), None);
+            self.gone.insert(Due::Delay(name), rev);
+        }
+    }
+
     /// A session did not hold a key any more at `rev`; another may.
     pub(super) fn forget_held(&mut self, key: &str, session: &str, rev: i64) {
         if self
@@ -252,7 +294,13 @@ impl Observed {
     }
 
     /// Everything that lived at `rev` has been seen: what is not among it and not younger has ended.
-    pub(super) fn keep_only(&mut self, sessions: &BTreeSet<String>, grants: &BTreeSet<String>, rev: i64) {
+    pub(super) fn keep_only(
+        &mut self,
+        sessions: &BTreeSet<String>,
+        grants: &BTreeSet<String>,
+        closed: &BTreeMap<String, (i64, Duration)>,
+        rev: i64,
+    ) {
         let dead: Vec<_> = self
             .sessions
             .iter()
@@ -267,6 +315,13 @@ impl Observed {
             .map(|(key, _)| key.clone())
             .collect();
         freed.into_iter().for_each(|key| self.put_grant(key, None));
+        let open: Vec<_> = self
+            .closed
+            .iter()
+            .filter(|(key, seen)| seen.rev <= rev && !closed.contains_key(&***key))
+            .map(|(key, _)| key.clone())
+            .collect();
+        open.into_iter().for_each(|key| self.put_closed(key, None));
     }
 
     /// Forgets everything: the history is another one.
@@ -285,6 +340,16 @@ impl Observed {
         if let Some(seen) = seen {
             self.due.insert((seen.deadline, Due::Session(id.clone())));
             self.sessions.insert(id, seen);
+        }
+    }
+
+    fn put_closed(&mut self, key: Name, seen: Option<ClosedSeen>) {
+        if let Some(before) = self.closed.remove(&key) {
+            self.due.remove(&(before.until, Due::Delay(key.clone())));
+        }
+        if let Some(seen) = seen {
+            self.due.insert((seen.until, Due::Delay(key.clone())));
+            self.closed.insert(key, seen);
         }
     }
 
@@ -414,6 +479,29 @@ mod tests {
         assert!(!observed.see_session("s", old, S).ended);
         observed.lose_session("s", 9, S);
         assert!(observed.see_session("s", opened(8), S).ended);
+    }
+
+    #[test]
+    fn a_delay_is_counted_from_the_first_sight_of_it() {
+        let mut observed = Observed::default();
+        assert_eq!(observed.see_closed("a", 5, S * 4, S), S * 5);
+        assert_eq!(observed.see_closed("a", 5, S * 4, S * 3), S * 5);
+        assert_eq!(observed.next_due(), Some(S * 5));
+        observed.forget_closed("a", 4);
+        assert_eq!(
+            observed.see_closed("a", 5, S * 4, S * 3),
+            S * 5,
+            "it was closed after that"
+        );
+        observed.forget_closed("a", 7);
+        assert_eq!(observed.see_closed("a", 5, S * 4, S * 3), S * 3, "a late reading");
+        assert_eq!(observed.next_due(), None);
+        assert_eq!(observed.see_closed("a", 9, S, S * 6), S * 7);
+        let still = BTreeMap::from([("a".to_owned(), (9, S))]);
+        observed.keep_only(&BTreeSet::new(), &BTreeSet::new(), &still, 10);
+        assert_eq!(observed.next_due(), Some(S * 7));
+        observed.keep_only(&BTreeSet::new(), &BTreeSet::new(), &BTreeMap::new(), 10);
+        assert_eq!(observed.next_due(), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One transaction in the making: what it compares, what it changes, which facts it records.
 
 use super::layout::Layout;
-use super::records::{EventRecord, HeadRecord, HeldRecord, HolderRecord, KeyRecord, LineageRecord, text};
+use super::records::{EventRecord, HeadRecord, HeldRecord, HolderRecord, KeyRecord, LineageRecord, YieldRecord, text};
 use super::snapshot::{KeyRows, Snapshot};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use lock_api::{EventKind, StoreError};
@@ -20,6 +20,15 @@ pub(super) struct Fact<'a> {
     pub(super) minted: bool,
     pub(super) actor: Option<&'a str>,
     pub(super) reason: Option<&'a str>,
+}
+
+/// How a grant ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Given back, or its session was closed.
+    Clean,
+    /// Lost: its key is closed for as long as it asked.
+    Unclean,
 }
 
 /// The last token of a key that is freed.
@@ -146,7 +155,12 @@ impl<'a> Plan<'a> {
         if rows.renewed != 0 {
             self.delete(layout.renewed(key));
         }
-        let before = rows.record.as_ref().and_then(|record| record.value.held.as_ref());
+        let record = rows.record.as_ref().map(|record| &record.value);
+        if record.is_some_and(|record| record.closed_ms.is_some()) {
+            self.delete(layout.closed(key));
+        }
+        let before = record.and_then(|record| record.held.as_ref());
+        self.forget_asked(key, rows);
         if let Some(before) = before.filter(|before| before.session != holder.session) {
             self.delete(layout.held(&before.session, key));
         }
@@ -170,15 +184,75 @@ impl<'a> Plan<'a> {
             last: None,
             offset: self.offset,
             freed_at: None,
+            closed_ms: None,
         };
         self.put(layout.key(key), text(&record)?);
         self.mints = true;
         Ok(())
     }
 
+    /// Notes beside a live grant that its holder was asked to give it up, and records it. The grant is not touched: its token
+    /// is its revision, and its lease runs on as it did.
+    pub(super) fn ask_to_yield(
+        &mut self,
+        key: &str,
+        rows: &KeyRows,
+        lease: i64,
+        asked: &YieldRecord,
+    ) -> Result<(), StoreError> {
+        self.rests_on(key, rows);
+        self.put_leased(self.layout.asked(key), text(asked)?, lease);
+        self.put_leased(self.layout.yielding(&asked.session, key), text(asked)?, lease);
+        self.fact(
+            EventKind::YieldRequested,
+            &Fact {
+                key: Some(key),
+                session: Some(&asked.session),
+                token: Some(asked.token),
+                actor: Some(&asked.by),
+                reason: Some(&asked.reason),
+                ..Fact::default()
+            },
+        );
+        Ok(())
+    }
+
+    /// What a holder was asked goes with its grant. Where this was not seen it stays until the session's lease ends, under a
+    /// token that is no live grant's, and means nothing.
+    fn forget_asked(&mut self, key: &str, rows: &KeyRows) {
+        if let Some(asked) = &rows.yield_asked {
+            self.delete(self.layout.asked(key));
+            self.delete(self.layout.yielding(&asked.session, key));
+        }
+    }
+
+    /// Opens a free key again whose delay has passed, if it is closed. No fact.
+    pub(super) fn open_again(&mut self, key: &str, rows: &KeyRows) -> Result<(), StoreError> {
+        let (layout, record) = (self.layout, rows.record.as_ref());
+        self.unchanged(layout.key(key), record.map_or(0, |record| record.rev));
+        self.delete(layout.closed(key));
+        if let Some(record) = record.filter(|record| record.value.closed_ms.is_some()) {
+            let mut open = record.value.clone();
+            (open.last, open.closed_ms) = (Some(record.value.token(record.rev)), None);
+            self.put(layout.key(key), text(&open)?);
+        }
+        Ok(())
+    }
+
     /// Frees a key of its holder. The fact is the caller's.
-    pub(super) fn free(&mut self, key: &str, holder: &HolderRecord, last: LastToken) -> Result<(), StoreError> {
+    pub(super) fn free(
+        &mut self,
+        key: &str,
+        rows: &KeyRows,
+        holder: &HolderRecord,
+        (last, end): (LastToken, End),
+    ) -> Result<(), StoreError> {
         let layout = self.layout;
+        let delay = (end == End::Unclean && holder.lock_delay_ms > 0).then_some(holder.lock_delay_ms);
+        if let Some(delay) = delay {
+            self.put(layout.closed(key), text(&delay)?);
+        }
+        self.forget_asked(key, rows);
         self.delete(layout.grant(key));
         // Also where none was seen: one that is made meanwhile goes as well.
         self.delete(layout.renewed(key));
@@ -191,6 +265,7 @@ impl<'a> Plan<'a> {
             },
             offset: self.offset,
             freed_at: Some(self.wall_ms),
+            closed_ms: delay,
         };
         self.mints |= matches!(last, LastToken::Minted);
         self.put(layout.key(key), text(&record)?);
@@ -201,6 +276,12 @@ impl<'a> Plan<'a> {
         self.put(self.layout.lineage(), text(record)?);
         self.unchanged(self.layout.lineage(), self.lineage_rev);
         Ok(())
+    }
+
+    /// Whether another item fits in, of however many operations.
+    pub(super) fn has_room(&self, operations_max: usize) -> bool {
+        // The largest item, the end of a session with it, and the head.
+        self.ops.len() + self.facts.len() + 13 <= operations_max || self.is_empty()
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -2,7 +2,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "the store reads back what it minted")]
 
-use lock_api::{EventKind, FencingToken, InvalidValue, LockEvent, LockKey, Seal, SessionId, StoreError, UnixMillis};
+use lock_api::{
+    EventKind, FencingToken, InvalidValue, LockEvent, LockKey, Operator, Seal, SessionId, StoreError, UnixMillis,
+    YieldAsked,
+};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -52,6 +55,9 @@ pub(super) struct KeyRecord {
     pub(super) offset: u64,
     /// When it was freed, by the wall clock of whoever freed it.
     pub(super) freed_at: Option<i64>,
+    /// Its last grant was lost uncleanly: how long nobody is granted the key, counted from when this record was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) closed_ms: Option<u64>,
 }
 
 /// Who holds a key.
@@ -64,6 +70,39 @@ pub(super) struct HolderRecord {
     pub(super) granted_at: i64,
     pub(super) request_id: String,
     pub(super) metadata: Option<String>,
+    /// How long the key is to stay closed should this grant be lost uncleanly.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(super) lock_delay_ms: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// `n/<key>` and `y/<id>/<key>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct YieldRecord {
+    /// Whose it is: one that a grant before left behind means nothing.
+    pub(super) token: u64,
+    pub(super) session: String,
+    pub(super) by: String,
+    pub(super) reason: String,
+    pub(super) at: i64,
+}
+
+impl YieldRecord {
+    /// That this grant's holder was asked.
+    pub(super) fn of(record: Option<&Self>, token: u64) -> Result<Option<YieldAsked>, StoreError> {
+        let Some(record) = record.filter(|record| record.token == token) else {
+            return Ok(None);
+        };
+        Ok(Some(YieldAsked {
+            by: sane(Operator::new(record.by.clone()))?,
+            reason: record.reason.clone(),
+            at: UnixMillis(record.at),
+        }))
+    }
 }
 
 /// `h/<id>/<key>`.

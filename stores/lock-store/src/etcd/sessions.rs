@@ -177,7 +177,7 @@ impl Shared {
         deadline: Instant,
     ) -> Result<Vec<HeartbeatOutcome>, StoreError> {
         let mut answers = Vec::with_capacity(batch.len());
-        for run in runs(batch, self.fit(4), |beat| beat.session_id.as_str()) {
+        for run in runs(batch, self.fit(5), |beat| beat.session_id.as_str()) {
             let done = !answers.is_empty();
             let some = self.heartbeat_run(run, deadline).await;
             answers.extend(some.map_err(|error| after_a_part(error.into(), done))?);

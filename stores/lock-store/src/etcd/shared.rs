@@ -6,11 +6,11 @@ use super::layout::{Layout, Place};
 use super::observed::{GrantSeen, Observed, SessionSeen};
 use super::options::EtcdLockStoreOptions;
 use super::plan::{Finished, Mark, Plan};
-use super::records::{EventRecord, HeadRecord, HolderRecord, parse, sane, token};
+use super::records::{EventRecord, HeadRecord, HolderRecord, YieldRecord, parse, sane, token};
 use super::snapshot::{At, KeyRows, SessionRows, Snapshot, Wants};
 use etcd_client::{KeyValue, TxnOpResponse, TxnResponse};
 use host_kit::{Clock, Ids};
-use lock_api::{Grant, LockKey, Metadata, Owner, RequestId, SessionId, StoreError, Ttl, UnixMillis};
+use lock_api::{Grant, LockDelay, LockKey, Metadata, Owner, RequestId, SessionId, StoreError, Ttl, UnixMillis};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -44,9 +44,10 @@ pub(super) struct Shared {
 
 /// A grant whose own lease runs, or that the key is free.
 pub(super) enum Holding {
-    /// Nobody; `ended` is who held it last and was not recorded as ended yet.
+    /// Nobody; `ended` is who held it last and was not recorded as ended yet. What is left of the delay of one that was.
     Free {
         ended: Option<(HolderRecord, u64)>,
+        closed_for: Option<Duration>,
     },
     Held(Live),
 }
@@ -56,6 +57,7 @@ pub(super) struct Live {
     pub(super) holder: HolderRecord,
     pub(super) token: u64,
     pub(super) seen: GrantSeen,
+    pub(super) yield_asked: Option<YieldRecord>,
 }
 
 impl Shared {
@@ -260,11 +262,23 @@ impl Shared {
     /// unchanged for its whole TTL. Its session's end is not judged here.
     pub(super) fn holding(&self, key: &str, rows: &KeyRows, now: Duration) -> Holding {
         let Some(record) = &rows.record else {
-            return Holding::Free { ended: None };
+            return Holding::Free {
+                ended: None,
+                closed_for: None,
+            };
         };
         let Some(holder) = record.value.held.clone() else {
-            self.observed(|observed| observed.forget_grant(key, record.rev));
-            return Holding::Free { ended: None };
+            let closed = record.value.closed_ms.map(Duration::from_millis);
+            let until = self.observed(|observed| {
+                observed.forget_grant(key, record.rev);
+                closed.map(|delay| observed.see_closed(key, record.rev, delay, now))
+            });
+            return Holding::Free {
+                ended: None,
+                closed_for: until
+                    .map(|until| until.saturating_sub(now))
+                    .filter(|left| !left.is_zero()),
+            };
         };
         let token = record.value.token(record.rev);
         let ttl = Duration::from_millis(rows.renewed_ttl_ms.unwrap_or(holder.ttl_ms));
@@ -279,9 +293,15 @@ impl Shared {
         if rows.grant == 0 || now >= seen.deadline {
             Holding::Free {
                 ended: Some((holder, token)),
+                closed_for: None,
             }
         } else {
-            Holding::Held(Live { holder, token, seen })
+            Holding::Held(Live {
+                holder,
+                token,
+                seen,
+                yield_asked: rows.yield_asked.clone(),
+            })
         }
     }
 
@@ -302,6 +322,8 @@ impl Shared {
                 .map(Metadata::new)
                 .transpose()
                 .map_err(|e| super::records::corrupt(&e))?,
+            lock_delay: sane(LockDelay::new(Duration::from_millis(holder.lock_delay_ms)))?,
+            yield_asked: YieldRecord::of(live.yield_asked.as_ref(), live.token)?,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::layout::{Place, after_prefix, just_after};
 use super::observed::SessionSeen;
-use super::records::{HeldRecord, minted, parse, sane, token};
+use super::records::{HeldRecord, YieldRecord, minted, parse, sane, token};
 use super::sessions::HELD_PAGE;
 use super::shared::{Holding, Shared, ttl};
 use super::snapshot::{At, SessionRows, Snapshot, Wants};
@@ -35,7 +35,7 @@ impl Shared {
             |id| just_after(self.layout.session(id.as_str())),
         );
         let (end, limit) = (after_prefix(self.layout.session("")), limit as usize);
-        let page = self.fit(4);
+        let page = self.fit(5);
         let mut views = Vec::new();
         while views.len() < limit {
             let options = GetOptions::new()
@@ -136,13 +136,15 @@ impl Shared {
             });
             match left {
                 Some(left) => {
-                    held.insert(key, (minted(at.rev, at.value.offset), left));
+                    let token = minted(at.rev, at.value.offset);
+                    let asked = YieldRecord::of(snapshot.yielding(id.as_str(), &key), token)?;
+                    held.insert(key, (token, left, asked));
                 }
                 // Perhaps renewed through another server.
                 None => uncertain.push(key),
             }
         }
-        for some in uncertain.chunks(self.fit(3)) {
+        for some in uncertain.chunks(self.fit(4)) {
             let mut wants = Wants::new(&self.layout);
             some.iter().for_each(|key| wants.key(key));
             let fresh = self.read(wants, deadline).await?;
@@ -152,16 +154,18 @@ impl Shared {
                     && live.holder.session == id.as_str()
                 {
                     let left = self.observed(|observed| observed.remaining(&live.seen, now));
-                    held.insert(key.clone(), (live.token, left));
+                    let asked = YieldRecord::of(live.yield_asked.as_ref(), live.token)?;
+                    held.insert(key.clone(), (live.token, left, asked));
                 }
             }
         }
         held.into_iter()
-            .map(|(key, (value, expires_in))| {
+            .map(|(key, (value, expires_in, yield_asked))| {
                 Ok(HeldGrant {
                     key: sane(LockKey::new(key))?,
                     token: token(value)?,
                     expires_in,
+                    yield_asked,
                 })
             })
             .collect()

@@ -2,7 +2,9 @@
 
 use super::error::{CallError, unavailable};
 use super::layout::{Layout, Place};
-use super::records::{HeadRecord, HeldRecord, KeyRecord, LineageRecord, SealedRecord, SessionRecord, parse};
+use super::records::{
+    HeadRecord, HeldRecord, KeyRecord, LineageRecord, SealedRecord, SessionRecord, YieldRecord, parse,
+};
 use etcd_client::{GetOptions, KeyValue, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use lock_api::StoreError;
 use std::collections::BTreeMap;
@@ -31,6 +33,8 @@ pub(super) struct KeyRows {
     pub(super) record: Option<At<KeyRecord>>,
     /// The revision of its grant, 0 when there is none.
     pub(super) grant: i64,
+    /// That its holder was asked to give it up, under this token or one before.
+    pub(super) yield_asked: Option<YieldRecord>,
     /// The revision of its last renewal, 0 when there is none, and the TTL that it brought.
     pub(super) renewed: i64,
     pub(super) renewed_ttl_ms: Option<u64>,
@@ -48,6 +52,7 @@ pub(super) struct Snapshot {
     sessions: BTreeMap<String, SessionRows>,
     keys: BTreeMap<String, KeyRows>,
     held: BTreeMap<String, BTreeMap<String, At<HeldRecord>>>,
+    yielding: BTreeMap<String, BTreeMap<String, YieldRecord>>,
 }
 
 /// What is to be read.
@@ -72,11 +77,12 @@ impl<'a> Wants<'a> {
         self.one(self.layout.sealed());
     }
 
-    /// Costs three operations.
+    /// Costs four operations.
     pub(super) fn key(&mut self, key: &str) {
         self.one(self.layout.key(key));
         self.one(self.layout.grant(key));
         self.one(self.layout.renewed(key));
+        self.one(self.layout.asked(key));
     }
 
     /// Costs three operations.
@@ -86,12 +92,15 @@ impl<'a> Wants<'a> {
         self.one(self.layout.stamp(id));
     }
 
-    /// The first `limit` keys that a session holds. Costs one operation.
+    /// The first `limit` keys that a session holds, and what it was asked to give up. Costs two operations.
     pub(super) fn held(&mut self, id: &str, limit: usize) {
         let from = self.layout.held(id, "");
         let options = GetOptions::new()
             .with_range(super::layout::after_prefix(from.clone()))
             .with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
+        self.ops.push(TxnOp::get(from, Some(options)));
+        let from = self.layout.yielding(id, "");
+        let options = GetOptions::new().with_range(super::layout::after_prefix(from.clone()));
         self.ops.push(TxnOp::get(from, Some(options)));
     }
 
@@ -134,6 +143,17 @@ impl Snapshot {
             Place::Sealed => self.sealed = Some(at(row)?),
             Place::Key(key) => self.keys.entry(key.to_owned()).or_default().record = Some(at(row)?),
             Place::Grant(key) => self.keys.entry(key.to_owned()).or_default().grant = rev,
+            Place::Asked(key) => {
+                let asked = parse(row.key(), row.value())?;
+                self.keys.entry(key.to_owned()).or_default().yield_asked = Some(asked);
+            }
+            Place::Yielding(id, key) => {
+                let asked = parse(row.key(), row.value())?;
+                self.yielding
+                    .entry(id.to_owned())
+                    .or_default()
+                    .insert(key.to_owned(), asked);
+            }
             Place::Renewed(key) => {
                 let rows = self.keys.entry(key.to_owned()).or_default();
                 rows.renewed = rev;
@@ -152,7 +172,7 @@ impl Snapshot {
                     .or_default()
                     .insert(key.to_owned(), at(row)?);
             }
-            Place::Event(_) | Place::Seal(_) | Place::Other => {}
+            Place::Closed(_) | Place::Event(_) | Place::Seal(_) | Place::Other => {}
         }
         Ok(())
     }
@@ -168,6 +188,11 @@ impl Snapshot {
     /// What a session holds, in byte order of keys.
     pub(super) fn held(&self, id: &str) -> impl Iterator<Item = (&String, &At<HeldRecord>)> {
         self.held.get(id).into_iter().flatten()
+    }
+
+    /// That a session was asked to give a key up, under this token or one before.
+    pub(super) fn yielding(&self, id: &str, key: &str) -> Option<&YieldRecord> {
+        self.yielding.get(id)?.get(key)
     }
 
     pub(super) fn head_rev(&self) -> i64 {

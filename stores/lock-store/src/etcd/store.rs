@@ -10,7 +10,7 @@ use lock_api::{
     AcquireOutcome, AcquireRequest, EventQuery, ExpiredGrant, ExpiryReport, FloorOutcome, Heartbeat, HeartbeatOutcome,
     KeyState, Lineage, LockEvent, LockKey, LockStore, OpenSession, Operator, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, SessionRegistry, SessionView,
-    StoreError, StoreFuture, StoreHealth,
+    StoreError, StoreFuture, StoreHealth, YieldOutcome, YieldRequest,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -125,6 +125,10 @@ impl LockStore for EtcdLockStore {
 
     fn revoke(&self, request: RevokeRequest, within: Duration) -> StoreFuture<'_, RevokeOutcome> {
         Box::pin(async move { Ok(self.shared.revoke(&request, deadline_in(within)?).await?) })
+    }
+
+    fn ask_to_yield(&self, request: YieldRequest, within: Duration) -> StoreFuture<'_, YieldOutcome> {
+        Box::pin(async move { Ok(self.shared.ask_to_yield(&request, deadline_in(within)?).await?) })
     }
 
     fn inspect(&self, keys: Vec<LockKey>, within: Duration) -> StoreFuture<'_, Vec<KeyState>> {

@@ -123,6 +123,11 @@ impl Shared {
             (EventType::Delete, Place::Held(session, key)) => {
                 self.observed(|observed| observed.forget_held(key, session, rev));
             }
+            (EventType::Put, Place::Closed(key)) => {
+                let delay = Duration::from_millis(parse(row.key(), row.value())?);
+                self.observed(|observed| observed.see_closed(key, rev, delay, now));
+            }
+            (EventType::Delete, Place::Closed(key)) => self.observed(|observed| observed.forget_closed(key, rev)),
             (EventType::Put, Place::Renewed(key)) => {
                 let ttl = Duration::from_millis(parse(row.key(), row.value())?);
                 self.observed(|observed| observed.see_renewal(key, rev, ttl, now));
@@ -162,6 +167,7 @@ impl Shared {
         let mut stamps: BTreeMap<String, (i64, i64)> = BTreeMap::new();
         let mut renewals: BTreeMap<String, (i64, u64)> = BTreeMap::new();
         let mut held: Vec<(String, String, i64, HeldRecord)> = Vec::new();
+        let mut closed: BTreeMap<String, (i64, Duration)> = BTreeMap::new();
         let mut pulses = BTreeSet::new();
         for from in [
             self.layout.session(""),
@@ -169,6 +175,7 @@ impl Shared {
             self.layout.stamp(""),
             self.layout.renewed(""),
             self.layout.all_held(),
+            self.layout.closed(""),
         ] {
             self.each(from, revision, deadline, |row| {
                 let rev = row.mod_revision();
@@ -184,6 +191,10 @@ impl Shared {
                     }
                     Place::Renewed(key) => {
                         renewals.insert(key.to_owned(), (rev, parse(row.key(), row.value())?));
+                    }
+                    Place::Closed(key) => {
+                        let delay = Duration::from_millis(parse(row.key(), row.value())?);
+                        closed.insert(key.to_owned(), (rev, delay));
                     }
                     Place::Held(id, key) => {
                         held.push((id.to_owned(), key.to_owned(), rev, parse(row.key(), row.value())?));
@@ -211,7 +222,10 @@ impl Shared {
                 observed.see_grant(&key, &id, revs, ttl, now);
                 keys.insert(key);
             }
-            observed.keep_only(&sessions.into_keys().collect(), &keys, revision);
+            for (key, (rev, delay)) in &closed {
+                observed.see_closed(key, *rev, *delay, now);
+            }
+            observed.keep_only(&sessions.into_keys().collect(), &keys, &closed, revision);
             observed.watched(revision);
         });
         if let Some(head) = at.head {

@@ -6,6 +6,7 @@ use lock_api::{
     AcquireOutcome, AcquireRequest, EventQuery, ExpiredGrant, ExpiredSession, ExpiryReport, FloorOutcome, HeldByOther,
     KeyState, Lineage, LineageState, LockEvent, LockKey, LockStore, Operator, ReleaseOutcome, ReleaseRequest,
     RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, StoreError, StoreFuture, StoreHealth,
+    YieldOutcome, YieldRequest,
 };
 use pg_kit::{Effect, Param, unavailable};
 use std::time::Duration;
@@ -56,6 +57,7 @@ impl LockStore for PgLockStore {
                 .map(|r| r.metadata.as_ref().map(lock_api::Metadata::as_str))
                 .collect();
             let witnesses: Vec<Option<i64>> = batch.iter().map(|r| r.witness.map(|w| int(w.get()))).collect();
+            let delays: Vec<i64> = batch.iter().map(|r| int(r.lock_delay.as_millis())).collect();
             self.answers(
                 "lock_acquire",
                 Effect::Writes,
@@ -68,6 +70,7 @@ impl LockStore for PgLockStore {
                     (&ttls, Type::INT8_ARRAY),
                     (&metadata, Type::TEXT_ARRAY),
                     (&witnesses, Type::INT8_ARRAY),
+                    (&delays, Type::INT8_ARRAY),
                 ],
                 |answer| {
                     Ok(match answer.outcome.as_str() {
@@ -79,6 +82,10 @@ impl LockStore for PgLockStore {
                             holder: answer.grant()?,
                             is_self: outcome == "HELD_BY_SELF",
                         }),
+                        "DELAYED" => AcquireOutcome::Delayed {
+                            last_token: answer.token()?,
+                            ends_in: answer.left().unwrap_or_default(),
+                        },
                         "SESSION_NOT_FOUND" => AcquireOutcome::SessionNotFound,
                         "WITNESS_REFUSED" => AcquireOutcome::WitnessRefused {
                             highest_believed: answer.number()?,
@@ -185,6 +192,38 @@ impl LockStore for PgLockStore {
                             "TOKEN_REGRESSION" => RevokeOutcome::TokenRegression {
                                 detail: detail_of(answer),
                             },
+                            _ => return unknown_outcome(),
+                        })
+                    },
+                )
+                .await?;
+            answers.pop().ok_or_else(odd)
+        })
+    }
+
+    fn ask_to_yield(&self, request: YieldRequest, within: Duration) -> StoreFuture<'_, YieldOutcome> {
+        Box::pin(async move {
+            let reason = text(&request.reason);
+            let mut answers = self
+                .answers(
+                    "lock_ask_to_yield",
+                    Effect::Writes,
+                    within,
+                    1,
+                    &[
+                        (&request.key.as_str(), Type::TEXT),
+                        (&int(request.token.get()), Type::INT8),
+                        (&request.operator.as_str(), Type::TEXT),
+                        (&reason, Type::TEXT),
+                    ],
+                    |answer| {
+                        Ok(match answer.outcome.as_str() {
+                            "ASKED" => YieldOutcome::Asked(answer.grant()?),
+                            "NOT_HOLDER" => YieldOutcome::NotHolder {
+                                holder: Box::new(answer.grant()?),
+                            },
+                            "NOT_HELD" => YieldOutcome::NotHeld,
+                            "NOT_FOUND" => YieldOutcome::NotFound,
                             _ => return unknown_outcome(),
                         })
                     },

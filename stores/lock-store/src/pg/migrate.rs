@@ -8,10 +8,20 @@ use tokio::time::timeout;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    sql: include_str!("../../migrations/pg/0001_lock_store.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        sql: include_str!("../../migrations/pg/0001_lock_store.sql"),
+    },
+    Migration {
+        version: 2,
+        sql: include_str!("../../migrations/pg/0002_hand_over.sql"),
+    },
+    Migration {
+        version: 3,
+        sql: include_str!("../../migrations/pg/0003_doubt.sql"),
+    },
+];
 
 /// Brings the schema up to date, in one transaction, one program at a time. Answers whether it was made.
 pub(super) async fn migrate(

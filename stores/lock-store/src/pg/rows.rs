@@ -4,9 +4,11 @@
 
 use super::error::sane;
 use lock_api::{
-    EventKind, FencingToken, Grant, HeldGrant, InvalidValue, KeyState, Lineage, LineageState, LockEvent, LockKey,
-    Metadata, Owner, RequestId, Seal, SessionId, SessionView, StoreError, Ttl, UnixMillis,
+    EventKind, FencingToken, Grant, HeldGrant, InvalidValue, KeyState, Lineage, LineageState, LockDelay, LockEvent,
+    LockKey, Metadata, Operator, Owner, RequestId, Seal, SessionId, SessionView, StoreError, Ttl, UnixMillis,
+    YieldAsked,
 };
+use serde::Deserialize;
 use std::time::Duration;
 use tokio_postgres::Row;
 
@@ -93,7 +95,16 @@ impl Answer {
         sane(self.metadata.clone().map(Metadata::new).transpose())
     }
 
+    /// What the answer says of a grant beyond its columns.
+    fn more(&self) -> Result<More, StoreError> {
+        let Some(detail) = &self.detail else {
+            return Ok(More::default());
+        };
+        serde_json::from_str(detail).map_err(|_| misread("detail"))
+    }
+
     pub(super) fn grant(&self) -> Result<Grant, StoreError> {
+        let more = self.more()?;
         Ok(Grant {
             key: self.key()?,
             token: self.token()?,
@@ -104,6 +115,8 @@ impl Answer {
             granted_at: UnixMillis(there(&self.since_ms, "since_ms")?),
             request_id: sane(self.request_id.clone().map(RequestId::new).transpose())?,
             metadata: self.metadata()?,
+            lock_delay: more.lock_delay()?,
+            yield_asked: more.yield_asked()?,
         })
     }
 
@@ -112,6 +125,7 @@ impl Answer {
             key: self.key()?,
             token: self.token()?,
             expires_in: self.left().unwrap_or_default(),
+            yield_asked: self.more()?.yield_asked()?,
         })
     }
 
@@ -133,6 +147,7 @@ impl Answer {
             key: self.key()?,
             last_token: self.token.map(token).transpose()?,
             grant: (self.outcome == "HELD").then(|| self.grant()).transpose()?,
+            closed_for: self.left().filter(|_| self.outcome == "CLOSED"),
         })
     }
 
@@ -151,6 +166,30 @@ impl Answer {
             changed_by: there(&self.owner, "changed_by")?,
             detail: self.detail.clone(),
         })
+    }
+}
+
+/// The JSON that `lock_more` makes.
+#[derive(Default, Deserialize)]
+struct More {
+    delay_ms: u64,
+    by: Option<String>,
+    reason: Option<String>,
+    at: Option<i64>,
+}
+
+impl More {
+    fn lock_delay(&self) -> Result<LockDelay, StoreError> {
+        sane(LockDelay::new(Duration::from_millis(self.delay_ms)))
+    }
+
+    fn yield_asked(self) -> Result<Option<YieldAsked>, StoreError> {
+        let Some(by) = self.by else { return Ok(None) };
+        Ok(Some(YieldAsked {
+            by: sane(Operator::new(by))?,
+            reason: self.reason.unwrap_or_default(),
+            at: UnixMillis(there(&self.at, "yield_at")?),
+        }))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Ending what is due, and forgetting what has long been free.
 
+use super::error::exactly_one;
 use super::job::{Job, LEASE_CLOCK};
-use super::observed::Due;
+use super::observed::{Due, Name};
 use lock_api::{EventKind, ExpiredSession, ExpiryReport, SessionId};
 use rusqlite::params;
 use std::time::Duration;
@@ -26,6 +27,10 @@ impl Job<'_> {
                         .push(self.end_grant(&key, EventKind::Expired, LEASE_CLOCK)?);
                     left -= 1;
                 }
+                Due::Delay(key) => {
+                    self.open_again(&key)?;
+                    left -= 1;
+                }
                 Due::Session(id) => {
                     let freed = self.free_all_of(&id, left, EventKind::Expired, LEASE_CLOCK)?;
                     left -= freed.len();
@@ -46,12 +51,29 @@ impl Job<'_> {
         Ok(report)
     }
 
-    pub(super) fn purge_tombstones(&self, retention: Duration, limit: u32) -> rusqlite::Result<u32> {
+    /// The delay of a free key has passed: whoever opens the store later finds it open. No fact: the loss is the one that
+    /// there was.
+    pub(super) fn open_again(&mut self, key: &Name) -> rusqlite::Result<()> {
+        let changed = self
+            .connection
+            .prepare_cached("UPDATE lock_grant SET closed_until = NULL WHERE lock_key = ?1 AND session_id IS NULL")?
+            .execute([&**key])?;
+        exactly_one(changed)?;
+        self.observed.set_closed(key.clone(), None);
+        Ok(())
+    }
+
+    /// Forgets keys that have been free for `retention`, those excepted whose delay runs.
+    pub(super) fn purge_tombstones(&mut self, retention: Duration, limit: u32) -> rusqlite::Result<u32> {
+        for key in self.observed.to_be_opened(self.now) {
+            self.open_again(&key)?;
+        }
         let gone = self
             .connection
             .prepare_cached(
                 "DELETE FROM lock_grant WHERE session_id IS NULL AND lock_key IN (
-                     SELECT lock_key FROM lock_grant WHERE session_id IS NULL AND expires_at <= ?1
+                     SELECT lock_key FROM lock_grant
+                     WHERE session_id IS NULL AND expires_at <= ?1 AND closed_until IS NULL
                      ORDER BY expires_at LIMIT ?2)",
             )?
             .execute(params![self.wall_before(retention), limit])?;

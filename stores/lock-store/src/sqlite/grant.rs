@@ -3,14 +3,15 @@
 use super::error::{exactly_one, sane, there};
 use super::job::{Fact, Job, LEASE_CLOCK};
 use super::observed::{GrantSeen, Name};
-use super::rows::{KEY_COLUMNS, KeyRow, find_key, int, key_row, ttl_ms};
+use super::rows::{KEY_COLUMNS, KeyRow, delay_ms, find_key, int, key_row, lock_delay, ttl_ms};
 use super::token::Witnessed;
 use lock_api::{
-    AcquireOutcome, AcquireRequest, EventKind, ExpiredGrant, FencingToken, Grant, HeldByOther, KeyState, LockKey,
-    Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, SessionId,
-    UnixMillis,
+    AcquireOutcome, AcquireRequest, EventKind, ExpiredGrant, FencingToken, Grant, HeldByOther, KeyState, LockDelay,
+    LockKey, Owner, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest,
+    SessionId, UnixMillis, YieldAsked, YieldOutcome, YieldRequest,
 };
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
+use std::sync::Arc;
 
 impl Job<'_> {
     pub(super) fn acquire(&mut self, request: AcquireRequest) -> rusqlite::Result<AcquireOutcome> {
@@ -51,6 +52,10 @@ impl Job<'_> {
             if self.observed.grant(request.key.as_str()).is_some() {
                 self.end_grant(&Name::from(request.key.as_str()), EventKind::Expired, LEASE_CLOCK)?;
             }
+            if let Some(ends_in) = self.observed.closed_for(request.key.as_str(), self.now) {
+                let last_token = there(above)?;
+                return Ok(AcquireOutcome::Delayed { last_token, ends_in });
+            }
         }
         let token = match self.mint(above)? {
             Ok(token) => token,
@@ -61,12 +66,13 @@ impl Job<'_> {
             .connection
             .prepare_cached(
                 "INSERT INTO lock_grant
-                     (lock_key, session_id, token, ttl_ms, granted_at, expires_at, metadata, request_id)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+                     (lock_key, session_id, token, ttl_ms, granted_at, expires_at, metadata, request_id, lock_delay_ms)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
                  ON CONFLICT (lock_key) DO UPDATE SET
                      session_id = excluded.session_id, token = excluded.token, ttl_ms = excluded.ttl_ms,
                      granted_at = excluded.granted_at, expires_at = excluded.expires_at,
-                     metadata = excluded.metadata, request_id = excluded.request_id
+                     metadata = excluded.metadata, request_id = excluded.request_id,
+                     lock_delay_ms = excluded.lock_delay_ms, closed_until = NULL
                  WHERE lock_grant.session_id IS NULL AND lock_grant.token < excluded.token",
             )?
             .execute(params![
@@ -77,16 +83,19 @@ impl Job<'_> {
                 self.wall_ms,
                 self.wall_after(request.ttl.get()),
                 request.metadata.as_ref().map(|json| json.as_str()),
-                request.request_id.as_str()
+                request.request_id.as_str(),
+                delay_ms(request.lock_delay)
             ])?;
         exactly_one(changed)?;
         let seen = GrantSeen {
             session: name,
             token,
             deadline: self.now.saturating_add(request.ttl.get()),
+            yield_asked: None,
         };
         let expires_in = self.observed.remaining(&seen, self.now);
         self.observed.set_grant(request.key.as_str().into(), Some(seen));
+        self.observed.set_closed(request.key.as_str().into(), None);
         self.record(
             EventKind::Granted,
             &Fact {
@@ -108,6 +117,8 @@ impl Job<'_> {
                 granted_at: UnixMillis(self.wall_ms),
                 request_id: Some(request.request_id),
                 metadata: request.metadata,
+                lock_delay: request.lock_delay,
+                yield_asked: None,
             },
             replayed: false,
         })
@@ -146,6 +157,7 @@ impl Job<'_> {
             session: session.into(),
             token: request.token,
             deadline: self.now.saturating_add(ttl.get()),
+            yield_asked: grant.yield_asked.clone().map(Arc::new),
         };
         grant.ttl = ttl;
         grant.expires_in = self.observed.remaining(&seen, self.now);
@@ -197,7 +209,8 @@ impl Job<'_> {
             Ok(token) => token,
             Err(detail) => return Ok(RevokeOutcome::TokenRegression { detail }),
         };
-        self.free(&request.key, &revoked.session_id, revoked.token, token)?;
+        let delay = self.free(&request.key, &revoked.session_id, revoked.token, token)?;
+        self.close_for(&request.key, delay)?;
         // The revoked token, so that whoever holds it recognises itself; the minted one stands in the key's row.
         self.record(
             EventKind::Revoked,
@@ -212,7 +225,59 @@ impl Job<'_> {
         Ok(RevokeOutcome::Revoked { revoked, token })
     }
 
-    /// Ends an observed grant, whoever holds it, and records why.
+    pub(super) fn ask_to_yield(&mut self, request: YieldRequest) -> rusqlite::Result<YieldOutcome> {
+        let Some(row) = find_key(self.connection, &request.key)? else {
+            return Ok(YieldOutcome::NotFound);
+        };
+        let Some(mut grant) = self.live(&request.key, row)? else {
+            return Ok(YieldOutcome::NotHeld);
+        };
+        if grant.token != request.token {
+            return Ok(YieldOutcome::NotHolder {
+                holder: Box::new(grant),
+            });
+        }
+        if grant.yield_asked.is_some() {
+            return Ok(YieldOutcome::Asked(grant));
+        }
+        let mut seen = there(self.observed.grant(request.key.as_str()).cloned())?;
+        let changed = self
+            .connection
+            .prepare_cached(
+                "UPDATE lock_grant SET yield_by = ?3, yield_reason = ?4, yield_at = ?5
+                 WHERE lock_key = ?1 AND session_id IS NOT NULL AND token = ?2",
+            )?
+            .execute(params![
+                request.key.as_str(),
+                int(request.token.get()),
+                request.operator.as_str(),
+                request.reason,
+                self.wall_ms
+            ])?;
+        exactly_one(changed)?;
+        self.record(
+            EventKind::YieldRequested,
+            &Fact {
+                key: Some(request.key.as_str()),
+                session: Some(grant.session_id.as_str()),
+                token: Some(grant.token.get()),
+                actor: Some(request.operator.as_str()),
+                reason: Some(&request.reason),
+            },
+        )?;
+        let asked = YieldAsked {
+            by: request.operator,
+            reason: request.reason,
+            at: UnixMillis(self.wall_ms),
+        };
+        seen.yield_asked = Some(Arc::new(asked.clone()));
+        self.observed.set_grant(request.key.as_str().into(), Some(seen));
+        grant.yield_asked = Some(asked);
+        Ok(YieldOutcome::Asked(grant))
+    }
+
+    /// Ends an observed grant, whoever holds it, and records why. Where it expired and had asked for a delay, its key is
+    /// closed.
     pub(super) fn end_grant(&mut self, key: &Name, kind: EventKind, actor: &str) -> rusqlite::Result<ExpiredGrant> {
         let seen = there(self.observed.grant(key).cloned())?;
         let ended = ExpiredGrant {
@@ -220,7 +285,10 @@ impl Job<'_> {
             token: seen.token,
             session_id: sane(SessionId::new(&*seen.session))?,
         };
-        self.free(&ended.key, &ended.session_id, ended.token, ended.token)?;
+        let delay = self.free(&ended.key, &ended.session_id, ended.token, ended.token)?;
+        if kind == EventKind::Expired {
+            self.close_for(&ended.key, delay)?;
+        }
         self.record(
             kind,
             &Fact {
@@ -234,29 +302,49 @@ impl Job<'_> {
         Ok(ended)
     }
 
-    /// Turns a grant's row into a tombstone under `last`.
+    /// Turns a grant's row into a tombstone under `last`. Answers the delay that the grant had asked for.
     fn free(
         &mut self,
         key: &LockKey,
         session: &SessionId,
         token: FencingToken,
         last: FencingToken,
-    ) -> rusqlite::Result<()> {
-        let changed = self
+    ) -> rusqlite::Result<LockDelay> {
+        let delay = self
             .connection
             .prepare_cached(
-                "UPDATE lock_grant SET session_id = NULL, token = ?4, expires_at = ?5, metadata = NULL, request_id = NULL
-                 WHERE lock_key = ?1 AND session_id = ?2 AND token = ?3",
+                "UPDATE lock_grant SET session_id = NULL, token = ?4, expires_at = ?5, metadata = NULL, request_id = NULL,
+                     closed_until = NULL, yield_by = NULL, yield_reason = NULL, yield_at = NULL
+                 WHERE lock_key = ?1 AND session_id = ?2 AND token = ?3 RETURNING lock_delay_ms",
             )?
-            .execute(params![
-                key.as_str(),
-                session.as_str(),
-                int(token.get()),
-                int(last.get()),
-                self.wall_ms
-            ])?;
-        exactly_one(changed)?;
+            .query_row(
+                params![
+                    key.as_str(),
+                    session.as_str(),
+                    int(token.get()),
+                    int(last.get()),
+                    self.wall_ms
+                ],
+                |row| lock_delay(row.get(0)?),
+            )
+            .optional()?;
+        let delay = there(delay)?;
         self.observed.set_grant(key.as_str().into(), None);
+        Ok(delay)
+    }
+
+    /// Closes a key that was freed in this job for the delay that its grant had asked for.
+    fn close_for(&mut self, key: &LockKey, delay: LockDelay) -> rusqlite::Result<()> {
+        if delay.is_none() {
+            return Ok(());
+        }
+        let changed = self
+            .connection
+            .prepare_cached("UPDATE lock_grant SET closed_until = ?2 WHERE lock_key = ?1 AND session_id IS NULL")?
+            .execute(params![key.as_str(), self.wall_after(delay.get())])?;
+        exactly_one(changed)?;
+        let until = self.now.saturating_add(delay.get());
+        self.observed.set_closed(key.as_str().into(), Some(until));
         Ok(())
     }
 
@@ -279,6 +367,8 @@ impl Job<'_> {
             granted_at: row.granted_at,
             request_id: row.request_id,
             metadata: row.metadata,
+            lock_delay: row.lock_delay,
+            yield_asked: row.yield_asked,
         }))
     }
 
@@ -289,15 +379,27 @@ impl Job<'_> {
                 key,
                 last_token: None,
                 grant: None,
+                closed_for: None,
             }),
         }
     }
 
     fn state(&self, key: LockKey, row: KeyRow) -> rusqlite::Result<KeyState> {
+        let (last_token, was_held, delay) = (row.token, row.session_id.is_some(), row.lock_delay);
+        let grant = self.live(&key, row)?;
+        let closed_for = if grant.is_some() {
+            None
+        } else if was_held {
+            // It is over and not ended yet: the delay counts from when that is done, which may be now.
+            Some(delay.get()).filter(|delay| !delay.is_zero())
+        } else {
+            self.observed.closed_for(key.as_str(), self.now)
+        };
         Ok(KeyState {
-            last_token: Some(row.token),
-            grant: self.live(&key, row)?,
             key,
+            last_token: Some(last_token),
+            grant,
+            closed_for,
         })
     }
 

@@ -3,7 +3,7 @@
 //! Changed only inside a job, in step with the rows. Every change is noted so that it can be undone: by the job, when
 //! its savepoint is rolled back, or by the end of the batch, when the commit failed.
 
-use lock_api::FencingToken;
+use lock_api::{FencingToken, YieldAsked};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub(super) struct GrantSeen {
     pub(super) token: FencingToken,
     /// The grant's own; it ends at the earlier of this and its session's.
     pub(super) deadline: Duration,
+    /// That its holder was asked to give it up.
+    pub(super) yield_asked: Option<Arc<YieldAsked>>,
 }
 
 /// What falls due. Grants before sessions, so that a grant whose own lease ended is reported as such.
@@ -31,12 +33,15 @@ pub(super) struct GrantSeen {
 pub(super) enum Due {
     Grant(Name),
     Session(Name),
+    /// The end of the delay of a key that was lost uncleanly.
+    Delay(Name),
 }
 
 #[derive(Debug)]
 enum Undo {
     Session(Name, Option<SessionSeen>),
     Grant(Name, Option<GrantSeen>),
+    Closed(Name, Option<Duration>),
     LastSeq(u64),
 }
 
@@ -45,6 +50,8 @@ pub(super) struct Observed {
     sessions: HashMap<Name, SessionSeen>,
     grants: HashMap<Name, GrantSeen>,
     held: HashMap<Name, BTreeSet<Name>>,
+    /// Until when each free key is closed.
+    closed: HashMap<Name, Duration>,
     due: BTreeSet<(Duration, Due)>,
     last_seq: u64,
     undo: Vec<Undo>,
@@ -78,6 +85,26 @@ impl Observed {
         self.held.get(id).into_iter().flatten()
     }
 
+    /// What is left of the delay of a free key, while it runs.
+    pub(super) fn closed_for(&self, key: &str, now: Duration) -> Option<Duration> {
+        self.closed
+            .get(key)
+            .map(|until| until.saturating_sub(now))
+            .filter(|left| !left.is_zero())
+    }
+
+    /// The keys whose delay has passed and that were not opened yet.
+    pub(super) fn to_be_opened(&self, now: Duration) -> Vec<Name> {
+        self.due
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .filter_map(|(_, due)| match due {
+                Due::Delay(key) => Some(key.clone()),
+                Due::Grant(_) | Due::Session(_) => None,
+            })
+            .collect()
+    }
+
     pub(super) fn first_due(&self) -> Option<&(Duration, Due)> {
         self.due.first()
     }
@@ -100,6 +127,13 @@ impl Observed {
         self.undo.push(Undo::Grant(key, before));
     }
 
+    pub(super) fn set_closed(&mut self, key: Name, until: Option<Duration>) {
+        let before = self.put_closed(key.clone(), until);
+        if before != until {
+            self.undo.push(Undo::Closed(key, before));
+        }
+    }
+
     pub(super) fn set_last_seq(&mut self, seq: u64) {
         self.undo.push(Undo::LastSeq(self.last_seq));
         self.last_seq = seq;
@@ -116,6 +150,7 @@ impl Observed {
             match self.undo.pop() {
                 Some(Undo::Session(id, before)) => drop(self.put_session(id, before)),
                 Some(Undo::Grant(key, before)) => drop(self.put_grant(key, before)),
+                Some(Undo::Closed(key, before)) => drop(self.put_closed(key, before)),
                 Some(Undo::LastSeq(before)) => self.last_seq = before,
                 None => break,
             }
@@ -160,6 +195,18 @@ impl Observed {
         }
         before
     }
+
+    fn put_closed(&mut self, key: Name, until: Option<Duration>) -> Option<Duration> {
+        let before = self.closed.remove(&key);
+        if let Some(before) = before {
+            self.due.remove(&(before, Due::Delay(key.clone())));
+        }
+        if let Some(until) = until {
+            self.due.insert((until, Due::Delay(key.clone())));
+            self.closed.insert(key, until);
+        }
+        before
+    }
 }
 
 #[cfg(test)]
@@ -190,8 +237,10 @@ mod tests {
                     session: name(at % 3),
                     token: FencingToken::from_store(u64::from(at) + 1).unwrap(),
                     deadline,
+                    yield_asked: None,
                 }),
             ),
+            2 => observed.set_closed(name(id), some.then_some(deadline)),
             _ => observed.set_last_seq(u64::from(at)),
         }
     }
@@ -205,6 +254,7 @@ mod tests {
             sorted(o.sessions.iter().map(|s| format!("{s:?}")).collect()),
             sorted(o.grants.iter().map(|g| format!("{g:?}")).collect()),
             sorted(o.held.iter().map(|h| format!("{h:?}")).collect()),
+            sorted(o.closed.iter().map(|c| format!("{c:?}")).collect()),
             o.due.clone(),
             o.last_seq,
         )
@@ -213,8 +263,8 @@ mod tests {
     proptest! {
         #[test]
         fn undoing_leaves_everything_as_it_was(
-            before in prop::collection::vec((0u8..3, 0u8..5, 0u8..9, any::<bool>()), 0..30),
-            after in prop::collection::vec((0u8..3, 0u8..5, 0u8..9, any::<bool>()), 0..30),
+            before in prop::collection::vec((0u8..4, 0u8..5, 0u8..9, any::<bool>()), 0..30),
+            after in prop::collection::vec((0u8..4, 0u8..5, 0u8..9, any::<bool>()), 0..30),
         ) {
             let mut observed = Observed::default();
             before.into_iter().for_each(|step| act(&mut observed, step));
@@ -223,7 +273,8 @@ mod tests {
             observed.undo_to(mark);
             prop_assert_eq!(shown(&observed), then);
             // Each live thing stands in the order of what is due exactly once.
-            prop_assert_eq!(observed.due.len(), observed.sessions.len() + observed.grants.len());
+            let all = observed.sessions.len() + observed.grants.len() + observed.closed.len();
+            prop_assert_eq!(observed.due.len(), all);
             observed.undo_to(0);
             prop_assert_eq!(shown(&observed), shown(&Observed::default()));
         }

@@ -4,8 +4,8 @@
 
 use super::error::sane;
 use lock_api::{
-    EventKind, FencingToken, InvalidValue, Lineage, LineageState, LockEvent, LockKey, Metadata, Owner, RequestId,
-    SessionId, Ttl, UnixMillis,
+    EventKind, FencingToken, InvalidValue, Lineage, LineageState, LockDelay, LockEvent, LockKey, Metadata, Operator,
+    Owner, RequestId, SessionId, Ttl, UnixMillis, YieldAsked,
 };
 use rusqlite::{Connection, OptionalExtension, Row};
 use std::time::Duration;
@@ -19,10 +19,14 @@ pub(super) struct KeyRow {
     pub(super) session_id: Option<SessionId>,
     pub(super) request_id: Option<RequestId>,
     pub(super) metadata: Option<Metadata>,
+    /// What the grant asked for.
+    pub(super) lock_delay: LockDelay,
+    pub(super) yield_asked: Option<YieldAsked>,
 }
 
 /// The columns that [`key_row`] reads.
-pub(super) const KEY_COLUMNS: &str = "token, ttl_ms, granted_at, session_id, request_id, metadata";
+pub(super) const KEY_COLUMNS: &str = "token, ttl_ms, granted_at, session_id, request_id, metadata, lock_delay_ms,
+    yield_by, yield_reason, yield_at";
 
 pub(super) fn token(value: i64) -> rusqlite::Result<FencingToken> {
     sane(
@@ -61,7 +65,25 @@ pub(super) fn key_row(row: &Row<'_>, at: usize) -> rusqlite::Result<KeyRow> {
         session_id: maybe(row.get(at + 3)?, SessionId::new)?,
         request_id: maybe(row.get(at + 4)?, RequestId::new)?,
         metadata: maybe(row.get(at + 5)?, Metadata::new)?,
+        lock_delay: lock_delay(row.get(at + 6)?)?,
+        yield_asked: yield_asked(row, at + 7)?,
     })
+}
+
+pub(super) fn lock_delay(value: i64) -> rusqlite::Result<LockDelay> {
+    sane(LockDelay::new(Duration::from_millis(number(value)?)))
+}
+
+/// Reads `yield_by, yield_reason, yield_at` from column `at` on.
+pub(super) fn yield_asked(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<YieldAsked>> {
+    let Some(by) = maybe(row.get(at)?, Operator::new)? else {
+        return Ok(None);
+    };
+    Ok(Some(YieldAsked {
+        by,
+        reason: row.get::<_, Option<String>>(at + 1)?.unwrap_or_default(),
+        at: UnixMillis(row.get::<_, Option<i64>>(at + 2)?.unwrap_or(0)),
+    }))
 }
 
 pub(super) fn find_key(connection: &Connection, key: &LockKey) -> rusqlite::Result<Option<KeyRow>> {
@@ -144,6 +166,11 @@ pub(super) fn find_lineage(connection: &Connection) -> rusqlite::Result<Lineage>
                 detail: row.get(6)?,
             })
         })
+}
+
+/// A delay in whole milliseconds.
+pub(super) fn delay_ms(delay: LockDelay) -> i64 {
+    int(delay.as_millis())
 }
 
 /// As SQLite's integer. Tokens and seqs stay below 2^53.

@@ -135,6 +135,7 @@ impl Job<'_> {
                     key: super::error::sane(LockKey::new(&**key))?,
                     token: seen.token,
                     expires_in: self.observed.remaining(seen, self.now),
+                    yield_asked: seen.yield_asked.as_deref().cloned(),
                 });
             }
         }

@@ -4,13 +4,13 @@ use super::error::store_error;
 use super::event::{self, last_seq};
 use super::job::Job;
 use super::observed::{GrantSeen, Observed, SessionSeen};
-use super::rows::{token, ttl};
+use super::rows::{lock_delay, token, ttl, yield_asked};
 use host_kit::{Clock, Host, Ids};
 use lock_api::{
     AcquireOutcome, AcquireRequest, EventQuery, ExpiredGrant, ExpiryReport, FloorOutcome, Heartbeat, HeartbeatOutcome,
     KeyState, Lineage, LineageState, LockEvent, LockKey, LockStore, OpenSession, Operator, ReleaseOutcome,
     ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, SessionRegistry,
-    SessionView, StoreError, StoreFuture, StoreHealth,
+    SessionView, StoreError, StoreFuture, StoreHealth, YieldOutcome, YieldRequest,
 };
 use rusqlite::Connection;
 use sql_kit::{BatchEnd, BatchSizes, Decision, Location, Migration, Sqlite, SqliteOptions};
@@ -20,11 +20,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "lock_store",
-    sql: include_str!("../../migrations/sqlite/0001_lock_store.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "lock_store",
+        sql: include_str!("../../migrations/sqlite/0001_lock_store.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "hand_over",
+        sql: include_str!("../../migrations/sqlite/0002_hand_over.sql"),
+    },
+];
 
 /// How long opening may take.
 const OPEN_WITHIN: Duration = Duration::from_secs(60);
@@ -107,7 +114,8 @@ impl fmt::Debug for SqliteLockStore {
 }
 
 impl SqliteLockStore {
-    /// Opens a store, initialises an empty one, and gives every live session and grant in it its full TTL from now.
+    /// Opens a store, initialises an empty one, and gives every live session and grant in it its full TTL from now, every
+    /// closed key its full delay.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the file is in use by another process or cannot be written;
@@ -220,7 +228,7 @@ impl SqliteLockStore {
     }
 }
 
-/// Observes every row that lives, from now on for its full TTL.
+/// Observes every row that lives, from now on for its full TTL or delay.
 fn observe_all(job: &mut Job<'_>) -> rusqlite::Result<()> {
     let now = job.now;
     let mut statement = job
@@ -236,9 +244,10 @@ fn observe_all(job: &mut Job<'_>) -> rusqlite::Result<()> {
         };
         job.observed.set_session(row.get::<_, Arc<str>>(0)?, Some(seen));
     }
-    let mut statement = job
-        .connection
-        .prepare("SELECT lock_key, session_id, token, ttl_ms FROM lock_grant WHERE session_id IS NOT NULL")?;
+    let mut statement = job.connection.prepare(
+        "SELECT lock_key, session_id, token, ttl_ms, yield_by, yield_reason, yield_at FROM lock_grant
+             WHERE session_id IS NOT NULL",
+    )?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let session: Arc<str> = row.get(1)?;
@@ -250,8 +259,17 @@ fn observe_all(job: &mut Job<'_>) -> rusqlite::Result<()> {
                 .map_or(session.clone(), |(name, _)| name.clone()),
             token: token(row.get(2)?)?,
             deadline: now.saturating_add(ttl(row.get(3)?)?.get()),
+            yield_asked: yield_asked(row, 4)?.map(Arc::new),
         };
         job.observed.set_grant(row.get::<_, Arc<str>>(0)?, Some(seen));
+    }
+    let mut statement = job.connection.prepare(
+        "SELECT lock_key, lock_delay_ms FROM lock_grant WHERE session_id IS NULL AND closed_until IS NOT NULL",
+    )?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let until = now.saturating_add(lock_delay(row.get(1)?)?.get());
+        job.observed.set_closed(row.get::<_, Arc<str>>(0)?, Some(until));
     }
     let seq = last_seq(job.connection)?;
     job.observed.set_last_seq(seq);
@@ -311,6 +329,10 @@ impl LockStore for SqliteLockStore {
 
     fn revoke(&self, request: RevokeRequest, within: Duration) -> StoreFuture<'_, RevokeOutcome> {
         Box::pin(self.job(within, move |job| job.revoke(&request)))
+    }
+
+    fn ask_to_yield(&self, request: YieldRequest, within: Duration) -> StoreFuture<'_, YieldOutcome> {
+        Box::pin(self.job(within, move |job| job.ask_to_yield(request)))
     }
 
     fn inspect(&self, keys: Vec<LockKey>, within: Duration) -> StoreFuture<'_, Vec<KeyState>> {

@@ -107,6 +107,7 @@ pub fn ask(at: &str, session: &str, request: &str, ttl: Duration) -> AcquireRequ
         ttl: Ttl::new(ttl).unwrap(),
         metadata: None,
         witness: None,
+        lock_delay: lock_api::LockDelay::NONE,
     }
 }
 

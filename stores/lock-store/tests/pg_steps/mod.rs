@@ -100,6 +100,7 @@ pub fn ask(key: &str, session: &str, request: &str, ttl: Duration) -> AcquireReq
         ttl: Ttl::new(ttl).unwrap(),
         metadata: None,
         witness: None,
+        lock_delay: lock_api::LockDelay::NONE,
     }
 }
 
@@ -156,7 +157,7 @@ pub fn one_holder_at_a_time(facts: &[LockEvent]) -> usize {
                 *state = (token.get(), true);
                 grants += 1;
             }
-            EventKind::Released | EventKind::Expired => {
+            EventKind::Released | EventKind::Expired | EventKind::Revoked => {
                 assert_eq!(*state, (token.get(), true), "{fact:?}");
                 state.1 = false;
             }

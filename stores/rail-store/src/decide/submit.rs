@@ -36,9 +36,11 @@ pub(crate) fn decide(
 ) -> Result<SubmitOutcome, Malformed> {
     let body_hash = body_hash(request);
     // Replay: what this very token did with this payout is answered even after the mark has moved on.
-    if let Some(own) = facts.own {
+    if let Some(own) = facts.own
+        && request.idempotency_key == own.idempotency_key
+    {
         let same = own.body_hash.as_ref().is_none_or(|recorded| *recorded == body_hash);
-        return Ok(if same && request.idempotency_key == own.idempotency_key {
+        return Ok(if same {
             SubmitOutcome::Replay(Box::new(own))
         } else {
             SubmitOutcome::KeyReused
