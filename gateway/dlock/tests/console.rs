@@ -13,6 +13,7 @@ mod common;
 
 use browser::{Driver, Look, Window};
 use common::{LONG, Process, binary, until, wait};
+use host_kit::Reserved;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -34,6 +35,7 @@ struct System {
     payments: Process,
     _rail: Process,
     console: Process,
+    address: Reserved,
 }
 
 impl System {
@@ -53,13 +55,15 @@ impl System {
             "--rail",
             stub,
         ]);
-        let console = console(&locks, &payments, &rail, "127.0.0.1:0", more);
+        let address = test_servers::reserved();
+        let console = console(&locks, &payments, &rail, &address, more);
         Self {
             dir,
             locks,
             payments,
             _rail: rail,
             console,
+            address,
         }
     }
 
@@ -81,12 +85,13 @@ impl System {
     }
 }
 
-fn console(locks: &Process, payments: &Process, rail: &Process, listen: &str, more: &[&str]) -> Process {
+fn console(locks: &Process, payments: &Process, rail: &Process, at: &Reserved, more: &[&str]) -> Process {
     let (locks, payments, rail) = (locks.url(), payments.url(), rail.url());
+    let listen = at.address().to_string();
     let mut args = vec![
         "console",
         "--listen",
-        listen,
+        &listen,
         "--lock-server",
         &locks,
         "--payments",
@@ -381,7 +386,6 @@ fn a_page_follows_says_when_it_is_cut_off_and_comes_back() {
         window.picture("console-down").await;
 
         // The console itself is gone, and comes back.
-        let address = system.console.addr.clone();
         system.console.signal(Signal::SIGKILL);
         wait(&mut system.console.child);
         window
@@ -392,7 +396,7 @@ fn a_page_follows_says_when_it_is_cut_off_and_comes_back() {
             said.contains("Disconnected since 20") && said.contains("UTC ("),
             "{said}"
         );
-        system.console = self::console(&system.locks, &system.payments, &system._rail, &address, &[]);
+        system.console = self::console(&system.locks, &system.payments, &system._rail, &system.address, &[]);
         window
             .until("it is back", "document.getElementById('cut').hidden")
             .await;
@@ -491,7 +495,7 @@ fn a_grant_is_broken_by_hand_and_only_from_the_console() {
             &system.locks,
             &system.payments,
             &system._rail,
-            "127.0.0.1:0",
+            &test_servers::reserved(),
             &["--read-only"],
         );
         let (status, page) = get(&format!("{}/locks/payout%3Abeta/revoke", read_only.url()), &[]).await;

@@ -150,11 +150,8 @@ fn a_fence_that_is_off_and_a_debug_control_that_is_on_are_wrong() {
 
 #[test]
 fn what_cannot_be_reached_says_which_step_failed() {
-    // A port that nobody listens at.
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let gone = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
-    let (code, checks) = doctor(&["--lock-server", &gone]);
+    let nobody = test_servers::reserved();
+    let (code, checks) = doctor(&["--lock-server", &format!("http://{}", nobody.address())]);
     assert!(code == 1 && only_wrong(&checks, "connect").contains("refused"));
     let (code, checks) = doctor(&["--lock-server", "http://no-such-host.invalid:1"]);
     assert!(code == 1 && only_wrong(&checks, "name").contains("no-such-host.invalid"));

@@ -5,6 +5,7 @@ mod common;
 
 use common::Process;
 use futures_util::future::join_all;
+use host_kit::Reserved;
 use lock_client::lock_api::{LockKey, Owner};
 use lock_client::{ClientOptions, LockClient};
 use nix::sys::signal::Signal;
@@ -44,11 +45,11 @@ impl Store {
         }
     }
 
-    fn server(&self, listen: &str) -> Process {
+    fn server(&self, kept: &Reserved) -> Process {
         Process::start(&[
             "lock-server",
             "--listen",
-            listen,
+            &kept.address().to_string(),
             "--store",
             &self.url,
             "--set",
@@ -61,13 +62,13 @@ impl Store {
 struct Replicas {
     store: Store,
     processes: RefCell<Vec<Process>>,
-    addresses: Vec<String>,
+    addresses: Vec<Reserved>,
 }
 
 impl Replicas {
     fn start(store: Store, count: usize) -> Self {
-        let processes: Vec<_> = (0..count).map(|_| store.server("127.0.0.1:0")).collect();
-        let addresses = processes.iter().map(|process| process.addr.clone()).collect();
+        let addresses: Vec<_> = (0..count).map(|_| test_servers::reserved()).collect();
+        let processes = addresses.iter().map(|kept| store.server(kept)).collect();
         Self {
             store,
             processes: RefCell::new(processes),
@@ -78,7 +79,7 @@ impl Replicas {
     fn urls(&self) -> Vec<String> {
         self.addresses
             .iter()
-            .map(|address| format!("http://{address}"))
+            .map(|kept| format!("http://{}", kept.address()))
             .collect()
     }
 

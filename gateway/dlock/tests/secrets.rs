@@ -7,6 +7,7 @@ mod common;
 
 use common::whole::{Component, Whole};
 use common::{dlock, stderr, stdout};
+use host_kit::Reserved;
 use http_contract::payment::PayoutState;
 use std::io::Write;
 
@@ -31,19 +32,16 @@ fn password_file() -> tempfile::NamedTempFile {
     file
 }
 
-/// A database that is not there: the port is nobody's.
-fn database() -> String {
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    format!("postgres://dlock:{IN_URL}@127.0.0.1:{port}/dlock?connect_timeout=1&password={IN_QUERY}")
+/// A database that is not there.
+fn database(nobody: &Reserved) -> String {
+    let address = nobody.address();
+    format!("postgres://dlock:{IN_URL}@{address}/dlock?connect_timeout=1&password={IN_QUERY}")
 }
 
 #[test]
 fn a_component_that_cannot_reach_its_database_says_so_without_the_password() {
-    let (url, file) = (database(), password_file());
+    let nobody = test_servers::reserved();
+    let (url, file) = (database(&nobody), password_file());
     let path = file.path().display().to_string();
     for (component, store, more) in [
         (

@@ -501,19 +501,14 @@ async fn a_read_whose_answer_breaks_off_finds_its_head_and_no_end() {
 #[tokio::test]
 async fn what_certainly_never_left_uses_no_token_up() {
     let directory = tempfile::tempdir().unwrap();
-    // A port that nobody listens on.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let proxy = Process::start(directory.path(), &format!("http://{closed}"), json!({ "once": true })).await;
+    let nobody = test_servers::reserved();
+    let upstream = format!("http://{}", nobody.address());
+    let proxy = Process::start(directory.path(), &upstream, json!({ "once": true })).await;
     for _ in 0..2 {
         let answer = write(&proxy.listen, "/accounts/A/x", 5).await;
         assert_eq!((answer.status, answer.code()), (503, "BACKEND_UNAVAILABLE".to_owned()));
     }
     assert!(proxy.open().await.is_empty());
-    let service = tokio::net::TcpListener::bind(closed).await.unwrap();
-    drop(service);
     assert_eq!(
         write(&proxy.listen, "/accounts/A/x", 4).await.code(),
         "FENCED_OUT",

@@ -614,10 +614,8 @@ fn answers_that_are_not_this_submissions_say_nothing() {
 #[test]
 fn a_rail_that_cannot_be_reached_is_ambiguous_too() {
     with_world(async |world| {
-        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let nobody = format!("http://{}", free.local_addr().unwrap());
-        drop(free);
-        let proxy = proxy_to(&world, &nobody).await;
+        let nobody = test_servers::reserved();
+        let proxy = proxy_to(&world, &format!("http://{}", nobody.address())).await;
         world.payments().claimed("p1", "a1", 7);
         let answer = proxy.submit("p1", "a1", 7).await;
         assert_eq!((answer.code(), answer.outcome()), ("RAIL_AMBIGUOUS", "TIMEOUT"));

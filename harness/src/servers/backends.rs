@@ -254,7 +254,7 @@ impl Backends {
             .chain(self.etcd.iter().flat_map(|cluster| &cluster.members));
         let (mut url, mut networks) = (url.to_owned(), BTreeSet::new());
         for server in servers {
-            let outside = format!("127.0.0.1:{}", server.host_port);
+            let outside = format!("127.0.0.1:{}", server.host_port());
             if url.contains(&outside) {
                 let (network, port) = server.published();
                 url = url.replace(&outside, &format!("{}:{port}", server.full_name()));

@@ -13,6 +13,7 @@ use bollard::query_parameters::{
     InspectContainerOptions, KillContainerOptionsBuilder, LogsOptionsBuilder, RemoveContainerOptionsBuilder,
 };
 use futures_util::StreamExt;
+use host_kit::Reserved;
 use std::cell::RefCell;
 use std::rc::Rc;
 use tokio::io::AsyncWriteExt;
@@ -30,18 +31,24 @@ pub struct Container {
     /// Its name within the run.
     pub name: String,
     /// Where its port is on the loopback interface.
-    pub host_port: u16,
+    reserved: Rc<Reserved>,
 }
 
 impl Container {
-    pub(super) fn new(docker: Docker, id: String, spec: ContainerSpec) -> Self {
+    pub(super) fn new(docker: Docker, id: String, spec: ContainerSpec, reserved: Reserved) -> Self {
         Self {
             docker,
             id: Rc::new(RefCell::new(id)),
             name: spec.name.clone(),
-            host_port: spec.host_port.unwrap_or_default(),
+            reserved: Rc::new(reserved),
             spec: Rc::new(RefCell::new(spec)),
         }
+    }
+
+    /// Where its port is on the loopback interface, over its restarts too.
+    #[must_use]
+    pub fn host_port(&self) -> u16 {
+        self.reserved.port()
     }
 
     /// Its name for the engine, and for others in its network.
@@ -79,7 +86,7 @@ impl Container {
         self.remove().await?;
         self.spec.borrow_mut().cmd = cmd;
         let spec = self.spec.borrow().clone();
-        let id = self.docker.create(&spec).await?;
+        let id = self.docker.create(&spec, self.host_port()).await?;
         *self.id.borrow_mut() = id;
         self.begin().await
     }

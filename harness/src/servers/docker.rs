@@ -11,8 +11,8 @@ use crate::stack::RunError;
 use crate::stack::processes::Lab;
 use bollard::models::{ContainerCreateBody, HostConfig, NetworkCreateRequest, PortBinding, VolumeCreateRequest};
 use bollard::query_parameters::{CreateContainerOptionsBuilder, StartContainerOptions};
+use host_kit::Reserved;
 use std::collections::HashMap;
-use std::net::TcpListener;
 
 /// The label of everything that is made here; its value is the run's own id.
 pub const LABEL: &str = "dlock-harness";
@@ -36,10 +36,8 @@ pub struct ContainerSpec {
     pub cmd: Vec<String>,
     /// `NAME=value`.
     pub env: Vec<String>,
-    /// The port of it that is published.
+    /// The port of it that is published, on the loopback interface.
     pub port: u16,
-    /// Where that port is published on the loopback interface; a free one where nothing is said.
-    pub host_port: Option<u16>,
     /// Directories that are held in memory.
     pub tmpfs: Vec<String>,
     /// Volumes of this run, by their full names, and where each is seen.
@@ -62,14 +60,6 @@ pub struct ContainerSpec {
 pub(super) fn engine(what: impl Into<String>) -> impl FnOnce(bollard::errors::Error) -> RunError {
     let what = what.into();
     move |error| RunError::Other(format!("{what}: {error}"))
-}
-
-/// A port of the loopback interface that was free a moment ago, so that a container keeps it over its restarts.
-fn free_port() -> Result<u16, RunError> {
-    TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(RunError::io("finding a free port"))
 }
 
 impl Docker {
@@ -158,25 +148,23 @@ impl Docker {
     /// # Errors
     /// What the engine said.
     pub async fn start(&self, spec: ContainerSpec) -> Result<Container, RunError> {
-        let spec = ContainerSpec {
-            host_port: Some(spec.host_port.map_or_else(free_port, Ok)?),
-            ..spec
-        };
-        let id = self.create(&spec).await?;
+        // A container keeps its port over its restarts.
+        let reserved = Reserved::loopback().map_err(RunError::io("keeping a port"))?;
+        let id = self.create(&spec, reserved.port()).await?;
         self.lab.reap("container", &self.own(&spec.name));
-        let container = Container::new(self.clone(), id, spec);
+        let container = Container::new(self.clone(), id, spec, reserved);
         container.begin().await?;
         Ok(container)
     }
 
     /// Makes a container, which does not run yet. Answers its id.
-    pub(super) async fn create(&self, spec: &ContainerSpec) -> Result<String, RunError> {
+    pub(super) async fn create(&self, spec: &ContainerSpec, host_port: u16) -> Result<String, RunError> {
         let port = format!("{}/tcp", spec.port);
         let bindings = HashMap::from([(
             port.clone(),
             Some(vec![PortBinding {
                 host_ip: Some("127.0.0.1".to_owned()),
-                host_port: spec.host_port.map(|port| port.to_string()),
+                host_port: Some(host_port.to_string()),
             }]),
         )]);
         let volumes = spec.volumes.iter().map(|(volume, at)| format!("{volume}:{at}"));

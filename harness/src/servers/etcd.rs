@@ -210,7 +210,7 @@ impl EtcdCluster {
         let endpoints: Vec<String> = self
             .members
             .iter()
-            .map(|member| format!("127.0.0.1:{}", member.host_port))
+            .map(|member| format!("127.0.0.1:{}", member.host_port()))
             .collect();
         format!("etcd://{}", endpoints.join(","))
     }

@@ -55,7 +55,7 @@ impl Server {
     /// `host:port` as seen from this machine.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("127.0.0.1:{}", self.container.host_port)
+        format!("127.0.0.1:{}", self.container.host_port())
     }
 
     /// Runs SQL as the superuser. Answers what psql printed, without headings.

@@ -244,7 +244,7 @@ impl ContainerStack {
     async fn ready(&self, name: &str) -> Result<Option<String>, RunError> {
         let host = self.host();
         let url = self.node(name, |node| {
-            Ok(format!("http://127.0.0.1:{}", node.container.host_port))
+            Ok(format!("http://127.0.0.1:{}", node.container.host_port()))
         })?;
         let caller = Caller::new(
             http_client::client(&ClientOptions::default()),
@@ -430,7 +430,7 @@ impl Stack for ContainerStack {
 
     fn url(&self, node: &str) -> Result<String, RunError> {
         self.node(node, |found| {
-            Ok(format!("http://127.0.0.1:{}", found.container.host_port))
+            Ok(format!("http://127.0.0.1:{}", found.container.host_port()))
         })
     }
 

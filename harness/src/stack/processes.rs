@@ -18,7 +18,7 @@ use crate::traces::DUMPS;
 use crate::wire::Wires;
 use crate::wire::wires::{LOCKDB, PAYDB};
 use actor_kit::TraceContext;
-use host_kit::Host;
+use host_kit::{Host, Reserved};
 use http_client::{Caller, ClientOptions};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -174,7 +174,36 @@ struct Start {
     component: &'static str,
     args: Vec<String>,
     settings: BTreeMap<String, String>,
-    listen: String,
+    listen: Listen,
+}
+
+/// Where a child listens, each time it is started.
+#[derive(Clone, Debug)]
+enum Listen {
+    /// At an address that was asked for.
+    At(String),
+    /// At one that is kept for it.
+    Kept(Rc<Reserved>),
+}
+
+impl Listen {
+    /// At this port, or at one that is kept where none is asked for.
+    fn at(port: Option<u16>) -> Result<Self, RunError> {
+        let kept = || Reserved::loopback().map_err(RunError::io("keeping a port"));
+        port.map_or_else(
+            || kept().map(|kept| Self::Kept(Rc::new(kept))),
+            |port| Ok(Self::At(format!("127.0.0.1:{port}"))),
+        )
+    }
+}
+
+impl std::fmt::Display for Listen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::At(address) => f.write_str(address),
+            Self::Kept(kept) => kept.address().fmt(f),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -253,10 +282,6 @@ impl std::fmt::Debug for ProcessStack {
     }
 }
 
-fn listen(port: Option<u16>) -> String {
-    format!("127.0.0.1:{}", port.unwrap_or(0))
-}
-
 impl ProcessStack {
     async fn start_components(&self, ports: Option<Ports>) -> Result<(), RunError> {
         let proxy_url = ports.map(|ports| format!("http://127.0.0.1:{}", ports.rail_proxy));
@@ -287,7 +312,7 @@ impl ProcessStack {
                         self.wired_store(PAYMENT_RESOURCE, PAYDB, payment_store.url)?,
                     ],
                     settings: self.settings_and(payment_store.settings),
-                    listen: listen(ports.map(|ports| ports.payments)),
+                    listen: Listen::at(ports.map(|ports| ports.payments))?,
                 },
             ),
             self.start(
@@ -301,7 +326,7 @@ impl ProcessStack {
                         book.display().to_string(),
                     ],
                     settings: self.spec.settings.clone(),
-                    listen: listen(ports.map(|ports| ports.rail_stub)),
+                    listen: Listen::at(ports.map(|ports| ports.rail_stub))?,
                 },
             ),
         )?;
@@ -317,7 +342,7 @@ impl ProcessStack {
                         self.wired_url(RAIL_PROXY, RAIL_STUB, &rail_stub)?,
                     ],
                     settings: self.settings_and(rail_store.settings),
-                    listen: listen(ports.map(|ports| ports.rail_proxy)),
+                    listen: Listen::at(ports.map(|ports| ports.rail_proxy))?,
                 },
             )
             .await?;
@@ -361,7 +386,7 @@ impl ProcessStack {
             component: CONSOLE,
             args,
             settings: BTreeMap::new(),
-            listen: listen(port),
+            listen: Listen::at(port)?,
         };
         self.start(CONSOLE, start).await
     }
@@ -377,7 +402,7 @@ impl ProcessStack {
                 component: LOCK_SERVER,
                 args: vec!["--store".to_owned(), self.wired_store(LOCK_SERVER, LOCKDB, store.url)?],
                 settings: self.settings_and(store.settings),
-                listen: listen(port),
+                listen: Listen::at(port)?,
             },
         )
         .await
@@ -452,7 +477,6 @@ impl ProcessStack {
         })
         .await?;
         if let Some(node) = self.nodes.borrow_mut().get_mut(name) {
-            node.start.listen = address;
             node.ready_after = Some(host.clock.mono().saturating_sub(began));
         }
         Ok(Some(url))
@@ -471,7 +495,7 @@ impl ProcessStack {
         let mut command = Command::new(&self.lab.exe);
         command
             .arg(start.component)
-            .args(["--listen", &start.listen])
+            .args(["--listen", &start.listen.to_string()])
             .args(&start.args);
         // What the user's shell has set for another dlock must not change this one.
         for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("DLOCK_")) {
@@ -618,7 +642,9 @@ impl Stack for ProcessStack {
                 component: WORKER,
                 args: worker_arguments(&links, &spec),
                 settings: worker_settings(&self.spec, &self.dir, &spec),
-                listen: spec.listen.unwrap_or_else(|| listen(None)),
+                listen: spec
+                    .listen
+                    .map_or_else(|| Listen::at(None), |address| Ok(Listen::At(address)))?,
             };
             self.start_or_fall(&spec.name, start).await.map(drop)
         })

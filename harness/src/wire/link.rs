@@ -7,10 +7,10 @@ use super::connection::serve;
 use super::counters::{Counters, Counts};
 use super::deliver::{Delivered, deliver};
 use super::mode::{Flow, Line, Messages, Mode};
-use host_kit::Random;
+use host_kit::{Random, Reserved};
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -104,7 +104,7 @@ pub struct Wire {
     shared: Rc<Shared>,
     accepting: tokio::task::JoinHandle<()>,
     /// Holds the address without listening, so that it stays ours, and refuses, while nobody listens.
-    _reserved: TcpSocket,
+    _reserved: Reserved,
 }
 
 impl std::fmt::Debug for Wire {
@@ -124,8 +124,8 @@ impl Wire {
     /// # Errors
     /// When no address can be had.
     pub fn lay(name: &str, target: &str, protocol: Protocol, random: Random) -> io::Result<Self> {
-        let reserved = socket(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-        let address = reserved.local_addr()?;
+        let reserved = Reserved::loopback()?;
+        let address = reserved.address();
         let listener = socket(address)?.listen(BACKLOG)?;
         let shared = Rc::new(Shared {
             target: target.to_owned(),
@@ -202,7 +202,6 @@ impl Drop for Wire {
 fn socket(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
-    socket.set_reuseport(true)?;
     socket.bind(address)?;
     Ok(socket)
 }

@@ -1,5 +1,5 @@
 //! What a process takes from its host, as handles that are passed in: the [`Clock`], [`Random`] numbers, [`Ids`], the
-//! place for [`Blocking`] work, and [`Faults`].
+//! place for [`Blocking`] work, and [`Faults`]; and addresses that are kept ([`Reserved`]).
 //!
 //! Owns: every hidden source of time, chance and threads. Libraries take a [`Host`] and call nothing else, so that the
 //! same code runs in production, on a paused clock and in a simulation (clippy forbids the shortcuts).
@@ -11,6 +11,7 @@ mod clock;
 mod faults;
 mod ids;
 mod random;
+mod reserved;
 
 pub use blocking::Blocking;
 pub use clock::{Clock, ClockSource, ManualClock};
@@ -19,6 +20,7 @@ pub use faults::FaultSyntax;
 pub use faults::Faults;
 pub use ids::Ids;
 pub use random::Random;
+pub use reserved::Reserved;
 
 /// All handles of one process. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -189,9 +189,9 @@ async fn case_l18_a_lost_answer_is_unknown_and_found_again() {
 async fn dead_members_cost_no_call() {
     let place = Place::fresh().await;
     let mut options = place.options();
-    for _ in 0..2 {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        options.access.endpoints.push(free.local_addr().unwrap().to_string());
+    let dead = [test_servers::reserved(), test_servers::reserved()];
+    for member in &dead {
+        options.access.endpoints.push(member.address().to_string());
     }
     let store = EtcdLockStore::open(options, &Host::system()).await.unwrap();
     open(&store, "s1", LONG).await;

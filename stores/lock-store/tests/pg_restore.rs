@@ -129,7 +129,8 @@ async fn a_promoted_synchronous_standby_has_every_grant() {
 
     let both = format!(
         "postgres://postgres:{PASSWORD}@127.0.0.1:{},127.0.0.1:{}/postgres?target_session_attrs=read-write",
-        primary.port, standby.port
+        primary.port(),
+        standby.port()
     );
     let place = Place::on(primary.url());
     let mut options = place.options();

@@ -63,12 +63,8 @@ async fn a_host_that_says_nothing_is_given_up_after_the_connect_timeout() {
 
 #[tokio::test]
 async fn the_last_host_s_refusal_is_told_when_none_answers() {
-    let closed = {
-        let (listener, port) = frozen().await;
-        drop(listener);
-        port
-    };
-    let url = format!("postgres://nobody@127.0.0.1:{closed},127.0.0.1:{closed}/nothing");
+    let closed = test_servers::reserved();
+    let url = format!("postgres://nobody@{0},{0}/nothing", closed.address());
     let alone = Connector::new(&Access::at(url)).unwrap().connect_alone().await;
     let error = alone.map(drop).unwrap_err();
     assert!(error.to_string().contains("refused"), "{error}");

@@ -53,7 +53,7 @@ impl Place<'_> {
     fn access(&self, who: &str, host: &str, parameters: &str) -> Access {
         Access::at(format!(
             "postgres://{who}@{host}:{}/postgres?{parameters}",
-            self.server.port
+            self.server.port()
         ))
     }
 

@@ -25,6 +25,7 @@ pub use own::{OwnNetwork, OwnOptions, OwnPostgres, OwnVolume, docker, fresh_name
 pub use pgbouncer::PgBouncer;
 pub use programs::Programs;
 
+use host_kit::Reserved;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::File;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -53,6 +54,16 @@ pub async fn postgres() -> Option<String> {
             None
         }
     }
+}
+
+/// A port of the loopback interface that is kept: for a program that has to be told one, for one that comes back, or for
+/// nobody at all.
+///
+/// # Panics
+/// When none is free.
+#[must_use]
+pub fn reserved() -> Reserved {
+    Reserved::loopback().unwrap_or_else(|error| panic!("no free port: {error}"))
 }
 
 /// Whether what is missing here is a failure.

@@ -6,8 +6,8 @@
 //! On failure: a panic that says what Docker said.
 
 use crate::{LABEL, PASSWORD, connect, in_ci};
+use host_kit::Reserved;
 use std::io::Write;
-use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -35,8 +35,7 @@ pub struct OwnOptions {
 pub struct OwnPostgres {
     /// The container's name, which is its host's name in a network too.
     pub name: String,
-    /// The port at 127.0.0.1, the same after each start.
-    pub port: u16,
+    reserved: Reserved,
 }
 
 /// Runs `docker`.
@@ -92,13 +91,6 @@ fn image() -> Result<String, String> {
         .ok_or_else(|| "no Docker, or no image of PostgreSQL in it".to_owned())
 }
 
-/// A port that is free now.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|listener| listener.local_addr())
-        .map_or_else(|error| panic!("no free port: {error}"), |address| address.port())
-}
-
 impl OwnPostgres {
     /// Starts one and waits until it answers. Ends the process, after saying so, where there is no Docker and that is no
     /// failure.
@@ -125,11 +117,11 @@ impl OwnPostgres {
             eprintln!("\n*** SKIPPED: no server of this test's own: {why}; run scripts/test-images ***\n");
             std::process::exit(0);
         });
-        // Another process may take the port between the look and the start.
+        // Docker itself may give the port to another container.
         for _ in 0..20 {
             let server = Self {
                 name: fresh_name("pg"),
-                port: free_port(),
+                reserved: crate::reserved(),
             };
             server.create(&image, options);
             if try_docker(&["start", &server.name]).status.success() {
@@ -141,7 +133,7 @@ impl OwnPostgres {
 
     fn create(&self, image: &str, options: &OwnOptions) {
         let label = format!("{}={}", LABEL.0, LABEL.1);
-        let publish = format!("127.0.0.1:{}:5432", self.port);
+        let publish = format!("{}:5432", self.reserved.address());
         let password = format!("POSTGRES_PASSWORD={PASSWORD}");
         let client = format!("PGPASSWORD={PASSWORD}");
         let mut args = vec![
@@ -202,10 +194,16 @@ impl OwnPostgres {
         drop(std::fs::remove_file(file));
     }
 
+    /// Its port at 127.0.0.1, the same after each start.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.reserved.port()
+    }
+
     /// Its URL, of a user who may do everything.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://postgres:{PASSWORD}@{}/postgres", self.reserved.address())
     }
 
     /// Waits until it answers.

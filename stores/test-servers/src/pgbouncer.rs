@@ -2,7 +2,9 @@
 
 use crate::in_ci;
 use crate::own::fresh_name;
-use std::net::{TcpListener, TcpStream};
+use crate::reserved;
+use host_kit::Reserved;
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -13,7 +15,7 @@ use std::time::{Duration, Instant};
 pub struct PgBouncer {
     child: Child,
     dir: PathBuf,
-    port: u16,
+    reserved: Reserved,
     path: String,
 }
 
@@ -49,9 +51,8 @@ impl PgBouncer {
         let (host, server_port) = host.rsplit_once(':').unwrap_or((host, "5432"));
         let database = database.split('?').next().unwrap_or(database);
         let dir = std::env::temp_dir().join(fresh_name("pgbouncer"));
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|listener| listener.local_addr())
-            .map_or_else(|error| panic!("no free port: {error}"), |address| address.port());
+        let reserved = reserved();
+        let port = reserved.port();
         // Few connections for many clients, so that each is really shared.
         let config = format!(
             "[databases]\n{database} = host={host} port={server_port} user={user} password={password}\n\
@@ -75,14 +76,19 @@ impl PgBouncer {
             .spawn()
             .unwrap_or_else(|error| panic!("pgbouncer: {error}"));
         let path = format!("{user}@127.0.0.1:{port}/{database}");
-        let mut pooler = Self { child, dir, port, path };
+        let mut pooler = Self {
+            child,
+            dir,
+            reserved,
+            path,
+        };
         pooler.ready();
         pooler
     }
 
     fn ready(&mut self) {
         let from = Instant::now();
-        while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+        while TcpStream::connect(self.reserved.address()).is_err() {
             let ended = self.child.try_wait().ok().flatten();
             assert!(
                 ended.is_none() && from.elapsed() < Duration::from_secs(30),

@@ -1,6 +1,7 @@
 //! A real browser: chromium without a window, driven over WebDriver.
 
 use fantoccini::{Client, ClientBuilder, Locator};
+use host_kit::Reserved;
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -52,30 +53,28 @@ pub fn there_is_one() -> bool {
 /// The driver as a process.
 pub struct Driver {
     child: Child,
-    url: String,
+    kept: Reserved,
 }
 
 impl Driver {
     pub fn start() -> Self {
+        // Left to choose, it takes a port that is free at [::1] and ends where 127.0.0.1 has that port in use.
+        let kept = test_servers::reserved();
         let mut child = Command::new("chromedriver")
-            .arg("--port=0")
+            .arg(format!("--port={}", kept.port()))
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let port = stdout
-            .lines()
-            .map_while(Result::ok)
-            .find_map(|line| {
-                let port = line.split("started successfully on port ").nth(1)?;
-                port.trim_end_matches('.').parse::<u16>().ok()
-            })
-            .expect("the driver says where it listens");
-        Self {
-            child,
-            url: format!("http://127.0.0.1:{port}"),
-        }
+        let mut said = Vec::new();
+        let listens = stdout.lines().map_while(Result::ok).any(|line| {
+            let listens = line.contains("started successfully on port");
+            said.push(line);
+            listens
+        });
+        assert!(listens, "the driver does not listen: {}", said.join("\n"));
+        Self { child, kept }
     }
 
     /// A new window.
@@ -93,7 +92,7 @@ impl Driver {
         capabilities.insert("goog:chromeOptions".to_owned(), options);
         let client = ClientBuilder::new(HttpConnector::new())
             .capabilities(capabilities)
-            .connect(&self.url)
+            .connect(&format!("http://{}", self.kept.address()))
             .await
             .unwrap();
         client.set_window_size(look.width, look.height).await.unwrap();

@@ -26,7 +26,7 @@ use crate::scenario::Setup;
 use crate::servers::backends::{LockBackend, PayBackend};
 use crate::stack::{Hurt, LOCK_SERVER, RunError, Stack, StackSpec, eventually, variable};
 use crate::wire::{Counts, Protocol, Wires};
-use host_kit::Random;
+use host_kit::{Random, Reserved};
 use links::{SERVICE, TABLE};
 use lock_api::LockKey;
 use nix::sys::signal::{Signal, kill};
@@ -295,6 +295,7 @@ async fn half(setup: &Setup, plan: &Plan, fence: Fence) -> Result<(Outcome, Vec<
     let schema = format!("fence_kit_{}_{:x}", fence.as_str(), host.random.u64());
     let table = Table::make(database(setup)?, &schema, KEYS, fence, plan.install).await?;
     let service = Service::serve(&host.clock).await?;
+    let proxy = (fence == Fence::On).then(Reserved::loopback).transpose();
     let mut crew = Crew {
         setup,
         dir: dir.clone(),
@@ -302,16 +303,14 @@ async fn half(setup: &Setup, plan: &Plan, fence: Fence) -> Result<(Outcome, Vec<
         settings: stack.spec().settings.clone(),
         database: table.url.clone(),
         service: service.address.clone(),
-        proxy: None,
+        proxy: proxy.map_err(RunError::io("keeping a port"))?,
         wires: Rc::new(Wires::new(setup.seed)),
         fence,
         children: BTreeMap::new(),
         stopped: BTreeMap::new(),
         started: 0,
     };
-    if fence == Fence::On {
-        crew.start_proxy().await?;
-    }
+    crew.start_proxy().await?;
     for n in 1..=WORKERS {
         crew.start_worker(&format!("W{n}"))?;
     }
@@ -475,8 +474,8 @@ struct Crew<'a> {
     database: String,
     /// The service itself.
     service: String,
-    /// The proxy, once it has been started.
-    proxy: Option<String>,
+    /// Where the proxy listens, each time it is started; none where nothing is fenced.
+    proxy: Option<Reserved>,
     wires: Rc<Wires>,
     fence: Fence,
     children: BTreeMap<String, Child>,
@@ -515,7 +514,8 @@ impl Crew<'_> {
         let wires = Rc::clone(&self.wires);
         let lock_server = wires.http(name, LOCK_SERVER, &self.lock_server).map_err(failed())?;
         let database = wires.store(name, TABLE, &self.database).map_err(failed())?;
-        let target = self.proxy.as_ref().unwrap_or(&self.service);
+        let proxy = self.proxy.as_ref().map(|kept| kept.address().to_string());
+        let target = proxy.as_ref().unwrap_or(&self.service);
         let link = Wires::link(name, resource(self.fence));
         let service = wires.lay(&link, target, Protocol::Http).map_err(failed())?;
         let mut command = Command::new(self.setup.lab.exe());
@@ -531,9 +531,11 @@ impl Crew<'_> {
         self.spawn(name, &mut command)
     }
 
-    /// Starts the proxy, at the same address again after the first time, and waits until it listens.
+    /// Starts the proxy, where there is one, and waits until it listens.
     async fn start_proxy(&mut self) -> Result<(), RunError> {
-        let listen = self.proxy.as_deref().unwrap_or("127.0.0.1:0").to_owned();
+        let Some(listen) = self.proxy.as_ref().map(|kept| kept.address().to_string()) else {
+            return Ok(());
+        };
         let link = Wires::link(PROXY, SERVICE);
         let upstream = self
             .wires
@@ -553,16 +555,11 @@ impl Crew<'_> {
         let out = self.dir.join(format!("{PROXY}-{}.out", self.started));
         self.spawn(PROXY, &mut command)?;
         let host = self.setup.lab.host();
-        let listening = eventually(host, "the proxy to listen", UP_WITHIN, async || {
+        eventually(host, "the proxy to listen", UP_WITHIN, async || {
             let said = std::fs::read_to_string(&out).unwrap_or_default();
-            let line = said.lines().find(|line| line.contains("\"proxying\""));
-            Ok(line.and_then(|line| {
-                let event: serde_json::Value = serde_json::from_str(line).ok()?;
-                Some(event["addr"].as_str()?.to_owned())
-            }))
-        });
-        self.proxy = Some(listening.await?);
-        Ok(())
+            Ok(said.lines().any(|line| line.contains("\"proxying\"")).then_some(()))
+        })
+        .await
     }
 
     /// Lets those run on whose time has come.

@@ -182,10 +182,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_refused_connection_was_never_used() {
-        // A port that was free a moment ago.
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let at = free.local_addr().unwrap().to_string();
-        drop(free);
+        let nobody = host_kit::Reserved::loopback().unwrap();
+        let at = nobody.address().to_string();
         let client = etcd_client::Client::connect([at], None).await.unwrap();
         let error = client.kv_client().get("a", None).await.unwrap_err();
         assert_eq!(fate(&error), Fate::NotSent, "{error:?}");
