@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let plan = Path::new(plan);
     let server = std::env::var("DLOCK_LOCK_SERVER").unwrap_or_else(|_| "http://127.0.0.1:7400".to_owned());
-    let options = ClientOptions::new(Owner::new(node.as_str())?).session_ttl(Duration::from_secs(3));
+    let options = ClientOptions::new(Owner::new(node.as_str())?).session_ttl(Duration::from_secs(8));
     let client = LockClient::connect(&[server], options).await?;
     let election = LeaderElection::new(client, LockKey::new("cluster/leader")?);
 

@@ -17,7 +17,7 @@ def main():
     key = f"payout:{account}"
     call("POST", f"{PAY}/v1/accounts", {"account_id": account, "currency": "EUR", "opening_balance_minor": 10_000})
 
-    first = Session(LOCK, "W1", ttl_ms=1_000)
+    first = Session(LOCK, "W1", ttl_ms=4_000)
     held = first.acquire(key)
     old = held.check_still_held()
     print(f"W1 holds {key} under a token")

@@ -32,7 +32,8 @@ class Component:
     def awaited(self, event: str) -> str:
         until = time.monotonic() + START_WITHIN_S
         while time.monotonic() < until and self.process.poll() is None:
-            for line in Path(self.log.name).read_text().splitlines():
+            # Whole lines: the last one may still be on its way.
+            for line in Path(self.log.name).read_text().rpartition("\n")[0].splitlines():
                 if line.startswith("{") and (said := json.loads(line)).get("event") == event:
                     return said["addr"]
             time.sleep(0.05)

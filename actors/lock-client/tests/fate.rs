@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use wire::message;
 
 const LONG: Duration = Duration::from_secs(30);
-const TTL: Duration = Duration::from_secs(6);
+const TTL: Duration = Duration::from_secs(15);
 
 fn key(key: &str) -> LockKey {
     LockKey::new(key).unwrap()
@@ -147,18 +147,13 @@ impl Judge {
     }
 }
 
-/// An address where nobody listens.
-async fn nobody() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
-}
-
 #[actix_rt::test]
 async fn a_refused_connection_is_definite() {
     let host = Host::system();
     let registry = prometheus::Registry::new();
     let (kit, metrics) = (Kit::new("test", &host, &registry), LockMetrics::new(&registry).unwrap());
-    let connect = lock_client::over_http(&[nobody().await], &kit).unwrap();
+    let nobody = host_kit::Reserved::loopback().unwrap();
+    let connect = lock_client::over_http(&[format!("http://{}", nobody.address())], &kit).unwrap();
     let client = LockClient::start(options("w1"), &kit, &metrics, Placement::OwnThread, connect)
         .await
         .unwrap();

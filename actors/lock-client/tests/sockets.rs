@@ -19,7 +19,10 @@ use wire::message;
 
 /// Longer than anything that works takes.
 const LONG: Duration = Duration::from_secs(30);
-const TTL: Duration = Duration::from_secs(2);
+/// A lease that outlasts every standstill of the machine.
+const TTL: Duration = Duration::from_secs(15);
+/// One whose end is awaited.
+const SHORT: Duration = Duration::from_secs(5);
 const MARGIN: Duration = Duration::from_millis(400);
 
 fn key(key: &str) -> LockKey {
@@ -76,7 +79,7 @@ async fn serve(mut stream: TcpStream, upstream: SocketAddr, heartbeats: Heartbea
 async fn a_heartbeat_answered_with_404_500_garbage_or_nothing_ends_in_lost_by_the_deadline() {
     let server = Server::start().await;
     let clock = Host::system().clock;
-    for heartbeats in [
+    let each = [
         Heartbeats::Answer("HTTP/1.1 404 Not Found\r\ncontent-length: 9\r\n\r\nnot here\n"),
         Heartbeats::Answer("HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n"),
         Heartbeats::Answer("HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n\0<html>"),
@@ -86,23 +89,26 @@ async fn a_heartbeat_answered_with_404_500_garbage_or_nothing_ends_in_lost_by_th
         ),
         Heartbeats::Silence,
         Heartbeats::Close,
-    ] {
-        let url = front(server.addr, heartbeats).await;
+    ];
+    let (server_addr, clock) = (server.addr, &clock);
+    let work = each.into_iter().enumerate().map(|(n, heartbeats)| async move {
+        let url = front(server_addr, heartbeats).await;
         let from = clock.boot();
-        let client = LockClient::connect(&[url], options()).await.unwrap();
-        let held = client.acquire(&key("k")).await.unwrap();
+        let client = LockClient::connect(&[url], options().session_ttl(SHORT)).await.unwrap();
+        let held = client.acquire(&key(&format!("k{n}"))).await.unwrap();
         let lost = tokio::time::timeout(LONG, held.lost()).await.expect("lost");
         let took = clock.boot() - from;
         assert_eq!(lost.reason, LostReason::DeadlineLapsed, "{heartbeats:?}");
         assert!(held.check_still_held().is_err());
         // The session is younger than `from`; a busy machine may be late in telling, never early in keeping.
         assert!(
-            took >= TTL - MARGIN - Duration::from_millis(50),
+            took >= SHORT - MARGIN - Duration::from_millis(50),
             "{heartbeats:?} after {took:?}"
         );
         drop(held);
         client.close().await.unwrap();
-    }
+    });
+    futures_util::future::join_all(work).await;
     server.stop().await;
 }
 
@@ -208,12 +214,9 @@ fn futures_executor<T>(future: impl Future<Output = T>) -> T {
 #[actix_rt::test]
 async fn a_dead_server_is_passed_over_and_a_rewound_one_found_out() {
     let (first, second) = (Server::start().await, Server::start().await);
-    let dead = {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        listener.local_addr().unwrap()
-    };
-    let urls = [format!("http://{dead}"), first.url(), second.url()];
-    let client = LockClient::connect(&urls, options()).await.unwrap();
+    let dead = host_kit::Reserved::loopback().unwrap();
+    let urls = [format!("http://{}", dead.address()), first.url(), second.url()];
+    let client = LockClient::connect(&urls, options().session_ttl(SHORT)).await.unwrap();
     let held = client.acquire(&key("k")).await.unwrap();
     let lost = held.lost();
     first.stop().await;

@@ -275,12 +275,10 @@ async fn a_store_on_postgresql_is_judged_by_its_settings_roles_and_rights() {
         .await
         .unwrap()
         .get(0);
-    admin
-        .batch_execute(&format!(
-            "CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE {database} TO {owner}"
-        ))
-        .await
-        .unwrap();
+    let rights = format!(
+        "CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE {database} TO {owner}"
+    );
+    test_servers::change_database(&admin, &rights).await;
     let pay = format!("postgres://{owner}@{place}");
     let named = [
         "--pay-schema",

@@ -113,7 +113,11 @@ fn a_held_lock_is_75_at_once_and_after_waiting() {
         stderr(&refused)
     );
     assert!(stderr(&refused).contains("tester"), "{}", stderr(&refused));
-    let waited = exec(&lab, &["k", "--wait", "300ms", "--", "echo", "must not run"]);
+    // A machine that stands still while the answer is due makes it 69, "no answer": then it is asked again.
+    let waited = (0..10)
+        .map(|_| exec(&lab, &["k", "--wait", "300ms", "--", "echo", "must not run"]))
+        .find(|waited| code(waited) != 69)
+        .unwrap();
     assert_eq!(
         (code(&waited), stdout(&waited).as_str()),
         (75, ""),
@@ -151,14 +155,14 @@ fn a_wait_outlasts_an_outage_longer_than_the_ttl() {
     lab.json(&["lock", "acquire", "k", "--ttl", "60s"]);
     let child = lab
         .dlock()
-        .args(["exec", "k", "--ttl", "1s", "--wait", "40s", "--", "echo", "ran"])
+        .args(["exec", "k", "--ttl", "4s", "--wait", "40s", "--", "echo", "ran"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     until("it waits", || lab.json(&["lock", "show", "k"])["waiters"] == 1);
     lab.server.signal(Signal::SIGSTOP);
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(6));
     lab.server.signal(Signal::SIGCONT);
     lab.revoke("1");
     let ran = child.wait_with_output().unwrap();
@@ -257,8 +261,11 @@ fn case_l01_the_whole_group_is_gone_before_another_can_have_the_key() {
         .args([
             "exec",
             "k",
+            // Three seconds from the SIGKILL to the end of the lease, in which a machine may stand still.
             "--ttl",
-            "2s",
+            "13s",
+            "--set",
+            "lock.client.safety-margin=6s",
             "--lock-server",
             &relay.url(),
             "--",
@@ -310,7 +317,8 @@ fn a_revoke_ends_the_command_with_76() {
     let script = format!("echo $$ > {}; while :; do sleep 0.02; done", file.display());
     let mut child = lab
         .dlock()
-        .args(["exec", "k", "--ttl", "3s", "--", "sh", "-c", &script])
+        .args(["exec", "k", "--ttl", "30s", "--set", "lock.heartbeat.interval=500ms"])
+        .args(["--", "sh", "-c", &script])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -374,13 +382,14 @@ fn a_command_longer_than_the_ttl_keeps_its_lock() {
     let script = format!("while ! test -e {}; do sleep 0.02; done", enough.display());
     let mut child = lab
         .dlock()
-        .args(["exec", "k", "--ttl", "3s", "--", "sh", "-c", &script])
+        .args(["exec", "k", "--ttl", "8s", "--", "sh", "-c", &script])
         .spawn()
         .unwrap();
     until("it holds", || lab.state("k") == "HELD");
-    for _ in 0..30 {
+    let from = std::time::Instant::now();
+    while from.elapsed() < Duration::from_secs(12) {
         assert_eq!(lab.state("k"), "HELD");
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(300));
     }
     std::fs::write(enough, "").unwrap();
     assert_eq!(wait(&mut child).code(), Some(0));

@@ -14,7 +14,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 /// Writes the time, in nanoseconds, again and again, and ends by no signal that can be ignored.
-const DAEMON: &str = "trap '' HUP INT TERM; echo $$ > pid; while :; do date +%s%N >> beats; done";
+const DAEMON: &str = "trap '' HUP INT TERM; echo $$ > pid; while :; do date +%s%N >> beats; sleep 0.01; done";
 
 /// The kinds of descendants a command can have.
 const KINDS: [(&str, &str); 5] = [
@@ -55,47 +55,56 @@ fn runs(dir: &Path) -> bool {
 /// has the lock: nothing of the old command may have written later.
 #[test]
 fn case_l01_no_descendant_overlaps_with_the_next_holder() {
-    for (kind, script) in KINDS {
-        let lab = Lab::new();
-        let dir = lab.dir.path();
-        std::fs::write(dir.join("daemon.sh"), DAEMON).unwrap();
-        let relay = Relay::to(&lab.server.addr);
-        let mut child = dlock()
-            .args([
-                "exec",
-                "k",
-                "--ttl",
-                "2s",
-                "--lock-server",
-                &relay.url(),
-                "--",
-                "sh",
-                "-c",
-                script,
-            ])
-            .current_dir(dir)
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        until("the descendant works", || beats(dir).len() > 5);
-        relay.cut();
-        let next = lab
-            .dlock()
-            .args(["exec", "k", "--wait", "60s", "--", "date", "+%s%N"])
-            .output()
-            .unwrap();
-        assert_eq!(code(&next), 0, "{kind}: {}", stderr(&next));
-        let granted: u128 = stdout(&next).trim().parse().unwrap();
-        assert_eq!(wait(&mut child).code(), Some(76), "{kind}");
-        assert!(!runs(dir), "{kind}: it still runs");
-        let last = beats(dir).into_iter().max().unwrap();
-        let overlap = last.saturating_sub(granted);
-        assert_eq!(overlap, 0, "{kind}: it worked for {overlap} ns beside the next holder");
-        println!(
-            "{kind}: ended {} ms before the next grant",
-            (granted - last) / 1_000_000
-        );
-    }
+    std::thread::scope(|scope| {
+        for (kind, script) in KINDS {
+            scope.spawn(move || no_descendant_overlaps(kind, script));
+        }
+    });
+}
+
+fn no_descendant_overlaps(kind: &str, script: &str) {
+    let lab = Lab::new();
+    let dir = lab.dir.path();
+    std::fs::write(dir.join("daemon.sh"), DAEMON).unwrap();
+    let relay = Relay::to(&lab.server.addr);
+    let mut child = dlock()
+        .args([
+            "exec",
+            "k",
+            // Three seconds from the SIGKILL to the end of the lease, in which a machine may stand still.
+            "--ttl",
+            "13s",
+            "--set",
+            "lock.client.safety-margin=6s",
+            "--lock-server",
+            &relay.url(),
+            "--",
+            "sh",
+            "-c",
+            script,
+        ])
+        .current_dir(dir)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("the descendant works", || beats(dir).len() > 5);
+    relay.cut();
+    let next = lab
+        .dlock()
+        .args(["exec", "k", "--wait", "60s", "--", "date", "+%s%N"])
+        .output()
+        .unwrap();
+    assert_eq!(code(&next), 0, "{kind}: {}", stderr(&next));
+    let granted: u128 = stdout(&next).trim().parse().unwrap();
+    assert_eq!(wait(&mut child).code(), Some(76), "{kind}");
+    assert!(!runs(dir), "{kind}: it still runs");
+    let last = beats(dir).into_iter().max().unwrap();
+    let overlap = last.saturating_sub(granted);
+    assert_eq!(overlap, 0, "{kind}: it worked for {overlap} ns beside the next holder");
+    println!(
+        "{kind}: ended {} ms before the next grant",
+        (granted - last) / 1_000_000
+    );
 }
 
 #[test]
@@ -225,7 +234,7 @@ import os, signal, sys, time
 if 'ignores' in sys.argv:
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)
-end = time.time() + 6
+end = time.time() + 30
 while time.time() < end:
     time.sleep(int(sys.argv[1]) / 1000)
     if os.fork():
@@ -289,7 +298,7 @@ fn a_chain_of_short_lived_processes_is_ended_before_the_lock_is_given_back() {
         let script = format!("python3 chain.py {chain} >/dev/null 2>&1 & {STARTED}; exit 5");
         let ran = lab
             .dlock()
-            .args(["exec", "k", "--ttl", "4s", "--", "sh", "-c", &script])
+            .args(["exec", "k", "--ttl", "20s", "--", "sh", "-c", &script])
             .current_dir(dir)
             .output()
             .unwrap();
@@ -312,7 +321,8 @@ fn a_chain_of_short_lived_processes_is_ended_by_a_revoke() {
         let script = format!("python3 chain.py {chain} >/dev/null 2>&1 & sleep 600");
         let mut child = lab
             .dlock()
-            .args(["exec", "k", "--ttl", "4s", "--", "sh", "-c", &script])
+            .args(["exec", "k", "--ttl", "20s", "--set", "lock.heartbeat.interval=500ms"])
+            .args(["--", "sh", "-c", &script])
             .current_dir(dir)
             .stderr(Stdio::null())
             .spawn()
@@ -331,7 +341,7 @@ fn a_chain_is_ended_beside_a_child_from_before() {
     let dir = lab.dir.path();
     std::fs::write(dir.join("chain.py"), CHAIN).unwrap();
     let script = format!(
-        "sleep 600 & echo $! > pid; exec {} exec k --ttl 4s --lock-server {} -- sh -c 'python3 chain.py 5 >/dev/null 2>&1 & {STARTED}'",
+        "sleep 600 & echo $! > pid; exec {} exec k --ttl 20s --lock-server {} -- sh -c 'python3 chain.py 5 >/dev/null 2>&1 & {STARTED}'",
         binary().display(),
         lab.server.url()
     );

@@ -237,7 +237,7 @@ fn a_job_whose_lock_was_lost_while_it_was_stopped_is_killed_where_it_stands() {
         let lab = Lab::new();
         let counter = Counter::in_lab(&lab, "trap 'printf x >> counter' TERM HUP CONT");
         let mut shell = Shell::on(&lab);
-        shell.types(&line("--ttl 1s"));
+        shell.types(&line("--ttl 6s"));
         counter.counts_on();
         shell.types("\x1a");
         until_stopped(&counter);
@@ -311,7 +311,7 @@ fn after_a_stop_of_dlock_alone_the_command_is_killed_at_once() {
     let lab = Lab::new();
     let counter = Counter::in_lab(&lab, "trap 'printf t > complied' TERM");
     let mut child = dlock()
-        .args(["exec", "k", "--ttl", "1s", "--", "sh", "count.sh"])
+        .args(["exec", "k", "--ttl", "6s", "--", "sh", "count.sh"])
         .env("DLOCK_LOCK_SERVER", lab.server.url())
         .current_dir(lab.dir.path())
         .stderr(Stdio::null())

@@ -20,7 +20,9 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(6);
+/// Of a lock that is never lost by its end.
+const LONG_TTL: Duration = Duration::from_secs(20);
 const DELAY: Duration = Duration::from_secs(3);
 /// What the clock that counts and the one that dates the trail may differ by, read a moment apart.
 const CLOCKS: Duration = Duration::from_millis(50);
@@ -68,9 +70,12 @@ struct Holder {
 }
 
 impl Holder {
-    fn start(lab: &Lab, options: &[&str], script: &str) -> Self {
+    fn start(lab: &Lab, ttl: Duration, options: &[&str], script: &str) -> Self {
         let script = format!("echo $$; {script}");
-        let args = [&["exec", "k", "--ttl", "1s"], options, &["--", "sh", "-c", &script]].concat();
+        let ttl = format!("{}s", ttl.as_secs());
+        let beats = ["--set", "lock.heartbeat.interval=300ms"];
+        let command = ["--", "sh", "-c", &script];
+        let args = [&["exec", "k", "--ttl", &ttl], &beats[..], options, &command].concat();
         let mut child = lab
             .dlock()
             .args(args)
@@ -137,7 +142,7 @@ fn token(lab: &Lab) -> u64 {
 fn a_killed_holder_leaves_its_delay_and_a_clean_end_none(lab: &Lab) {
     let clean = lab.run(&["exec", "k", "--ttl", "10s", "--lock-delay", "60s", "--", "true"]);
     assert_eq!(code(&clean), 0, "{}", stderr(&clean));
-    let mut holder = Holder::start(lab, &["--lock-delay", "3s"], "exec sleep 600");
+    let mut holder = Holder::start(lab, TTL, &["--lock-delay", "3s"], "exec sleep 600");
     let lost = token(lab);
     let shown = lab.json(&["lock", "show", "k"]);
     assert_eq!(
@@ -260,7 +265,7 @@ fn a_holder_that_is_asked_gives_its_lock_up_on_etcd() {
 fn exec_tells_its_command_to_finish_when_it_is_asked() {
     let lab = Lab::new();
     let script = "trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut holder = Holder::start(&lab, &["--lock-delay", "60s", "--on-yield", "term"], script);
+    let mut holder = Holder::start(&lab, LONG_TTL, &["--lock-delay", "60s", "--on-yield", "term"], script);
     let mut line = String::new();
     holder.said.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
@@ -296,7 +301,7 @@ fn exec_tells_its_command_to_finish_when_it_is_asked() {
     let free = lab.json(&["lock", "show", "k"]);
     assert_eq!((&free["state"], free.get("closed_for_ms")), (&"FREE".into(), None));
 
-    let mut stubborn = Holder::start(&lab, &["--lock-delay", "1s"], "exec sleep 600");
+    let mut stubborn = Holder::start(&lab, LONG_TTL, &["--lock-delay", "1s"], "exec sleep 600");
     let held = token(&lab).to_string();
     let broken = lab.json(
         &[

@@ -395,9 +395,9 @@ fn many_live_keys_are_held_and_their_memory_is_told() {
         "--sessions",
         "25",
         "--heartbeat",
-        "1s",
-        "--for",
         "3s",
+        "--for",
+        "9s",
         "-o",
         "json",
     ]);

@@ -32,12 +32,10 @@ async fn paydb_on_postgresql_is_migrated_by_its_owner_and_served_by_another_role
         .unwrap()
         .get(0);
     // An owner who is no superuser.
-    admin
-        .batch_execute(&format!(
-            "CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE {database} TO {owner}"
-        ))
-        .await
-        .unwrap();
+    let rights = format!(
+        "CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD '{PASSWORD}'; GRANT CREATE ON DATABASE {database} TO {owner}"
+    );
+    test_servers::change_database(&admin, &rights).await;
 
     let dir = tempfile::tempdir().unwrap();
     let password_file = dir.path().join("password");
@@ -163,11 +161,9 @@ async fn paydb_on_postgresql_is_migrated_by_its_owner_and_served_by_another_role
     assert_eq!((account.fence, account.held_minor), (5, 400));
     process.terminate();
 
-    admin
-        .batch_execute(&format!(
-            "DROP SCHEMA {schema} CASCADE; DROP ROLE {payment}, {rail};
+    let rights = format!(
+        "DROP SCHEMA {schema} CASCADE; DROP ROLE {payment}, {rail};
              REVOKE ALL ON DATABASE {database} FROM {owner}; DROP ROLE {owner}"
-        ))
-        .await
-        .unwrap();
+    );
+    test_servers::change_database(&admin, &rights).await;
 }

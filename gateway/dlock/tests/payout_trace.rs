@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const SHORT: &[&str] = &[
-    "lock.session.ttl=1s",
+    "lock.session.ttl=4s",
     "lock.heartbeat.interval=300ms",
     "lock.client.safety-margin=100ms",
 ];
@@ -30,7 +30,7 @@ fn slept_through_its_lease() -> Whole {
     until("W1 stands still before its submit", || {
         is_stopped(whole.workers[w1].child.id())
     });
-    whole.worker("W2", SHORT, &[]);
+    whole.worker("W2", &[], &[]);
     whole.await_state("P1", PayoutState::Posted);
     whole.workers[w1].signal(Signal::SIGCONT);
     until("W1 was refused", || {

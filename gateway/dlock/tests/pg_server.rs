@@ -61,7 +61,7 @@ fn a_lock_server_on_postgres_from_its_start_to_its_end() {
         "lock.store.schema=locks_of_ours",
         "lock.store.pool-max=3",
         "lock.store.connect-timeout=2s",
-        "lock.store.timeout=1s",
+        "lock.store.timeout=5s",
     ];
     let mut args = vec!["lock-server", "--listen", "127.0.0.1:0", "--store", &url];
     for setting in &settings {
@@ -138,7 +138,7 @@ fn a_store_that_cannot_be_opened_is_explained() {
         ("lock.store.schema=No", "lock.store.schema"),
         ("lock.store.pool-max=0", "lock.store.pool-max"),
         ("lock.store.connect-timeout=1ms", "lock.store.connect-timeout"),
-        ("lock.store.timeout=1s", "cannot be opened"),
+        ("lock.store.timeout=5s", "cannot be opened"),
     ] {
         let store = "postgres://u:hunter2@127.0.0.1:9/d";
         let args = ["lock-server", "--listen", "127.0.0.1:0", "--store", store, "--set", set];

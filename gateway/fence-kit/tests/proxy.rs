@@ -314,8 +314,8 @@ async fn killed_with_a_request_on_its_way_the_proxy_knows_and_an_operator_clears
 
 #[tokio::test]
 async fn an_answer_that_does_not_come_is_in_doubt_and_nothing_is_sent_twice() {
-    let (_directory, service, proxy) = world(json!({ "timeout_ms": 400 })).await;
-    for (how, key) in [("do=close", "close"), ("do=interim", "interim"), ("hold=700", "slow")] {
+    let (_directory, service, proxy) = world(json!({ "timeout_ms": 3_000 })).await;
+    for (how, key) in [("do=close", "close"), ("do=interim", "interim"), ("hold=20000", "slow")] {
         let path = format!("/accounts/{key}/x?{how}");
         let answer = write(&proxy.listen, &path, 5).await;
         assert_eq!(
@@ -535,14 +535,14 @@ async fn under_the_strict_rule_a_token_is_spent_by_its_first_request() {
 
 #[tokio::test]
 async fn the_services_own_bound_ends_a_doubt_and_counts_anew_after_a_crash() {
-    let bound = json!({ "settled_after_ms": 600 });
+    let bound = json!({ "settled_after_ms": 3_000 });
     let (directory, service, mut proxy) = world(bound.clone()).await;
     assert_eq!(
         write(&proxy.listen, "/accounts/A/x?do=close", 5).await.reason(),
         "no_answer"
     );
     proxy.kill();
-    tokio::time::sleep(Duration::from_millis(700)).await;
+    tokio::time::sleep(Duration::from_millis(3_100)).await;
     let proxy = Process::start(directory.path(), &service.url(), bound).await;
     assert_eq!(
         write(&proxy.listen, "/accounts/A/y", 6).await.reason(),
@@ -556,7 +556,7 @@ async fn the_services_own_bound_ends_a_doubt_and_counts_anew_after_a_crash() {
     // What is on its way in this process is none of the bound's.
     let _caller = begin(&proxy, "/accounts/A/slow?gate", 7).await;
     until("it arrived", async || service.count("/accounts/A/slow") == 1).await;
-    tokio::time::sleep(Duration::from_millis(900)).await;
+    tokio::time::sleep(Duration::from_millis(3_300)).await;
     assert_eq!(
         write(&proxy.listen, "/accounts/A/z", 8).await.reason(),
         "older_request_open"

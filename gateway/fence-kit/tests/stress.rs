@@ -145,10 +145,12 @@ async fn nothing_stale_reaches_the_service_and_without_the_proxy_something_does(
     let seed = Random::from_os().u64();
     println!("seed {seed}");
     let (directory, service) = (tempfile::tempdir().unwrap(), Service::start().await);
-    let options = json!({ "timeout_ms": 300 });
-    let first = Process::start(directory.path(), &service.url(), options).await;
     // At the same addresses again after each kill.
-    let again = json!({ "timeout_ms": 300, "listen": first.listen, "admin": first.admin });
+    let (listen, admin) = (test_servers::reserved(), test_servers::reserved());
+    let options = json!({
+        "timeout_ms": 300, "listen": listen.address().to_string(), "admin": admin.address().to_string(),
+    });
+    let first = Process::start(directory.path(), &service.url(), options.clone()).await;
     let address = first.listen.clone();
     let proxy = Arc::new(Mutex::new(first));
     let (counts, ended) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
@@ -162,7 +164,7 @@ async fn nothing_stale_reaches_the_service_and_without_the_proxy_something_does(
                 tokio::time::sleep(Duration::from_millis(700) + random.up_to(Duration::from_millis(900))).await;
                 let mut running = proxy.lock().await;
                 running.kill();
-                *running = Process::start(&path, &url, again.clone()).await;
+                *running = Process::start(&path, &url, options.clone()).await;
                 kills += 1;
             }
             kills

@@ -61,11 +61,16 @@ impl Stack {
             ("payment.store.url", &paydb),
             ("rail.store.url", &paydb),
             ("http.workers", "1"),
-            ("lock.session.ttl", "2s"),
+            // A machine that stands still for a few seconds loses no lease and no answer.
+            ("lock.session.ttl", "10s"),
             ("lock.heartbeat.interval", "400ms"),
             ("lock.client.safety-margin", "300ms"),
-            ("rail.read-timeout", "600ms"),
-            ("executor.rail-timeout", "1500ms"),
+            ("lock.store.timeout", "20s"),
+            ("payment.store.timeout", "20s"),
+            ("rail.store.timeout", "20s"),
+            ("http.request-timeout", "25s"),
+            ("rail.read-timeout", "3s"),
+            ("executor.rail-timeout", "5s"),
             ("rail.visibility-horizon", "500ms"),
             ("executor.poll.interval", "50ms"),
             ("executor.reconcile.interval", "100ms"),
@@ -313,9 +318,18 @@ fn a_payout_is_paid_once_and_its_worker_drains() {
                 .await
                 .unwrap_or_else(|error| panic!("{path}: {error}"));
         }
-        let metrics = worker.caller.text("/metrics", &trace).await.unwrap();
+        // It is counted once the lock was given back.
+        let counted = "executor_payout_duration_seconds_count{outcome=\"posted\"} 1";
+        let until = stack.clock.mono() + BOUND;
+        let metrics = loop {
+            let metrics = worker.caller.text("/metrics", &trace).await.unwrap();
+            if metrics.contains(counted) {
+                break metrics;
+            }
+            assert!(stack.clock.mono() < until, "{counted}\n{metrics}");
+            stack.clock.sleep(Duration::from_millis(20)).await;
+        };
         for name in [
-            "executor_payout_duration_seconds_count{outcome=\"posted\"} 1",
             "lock_lost_total{reason=\"session_lost\"} 0",
             "lock_heartbeat_failures_total 0",
             "actor_mailbox_depth",

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use host_kit::Host;
 use serde_json::json;
 use std::time::Duration;
-use support::{BOUND, HORIZON_MS, Proxy, READ_TIMEOUT_MS, World, await_verdict, submit_body, with_world};
+use support::{BOUND, HORIZON_MS, IMPATIENT_MS, Proxy, World, await_verdict, submit_body, with_world};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -26,7 +26,7 @@ fn case_p01_fifty_failing_lookups_leave_it_ambiguous() {
                 { "client_reference": "p1", "fault": "lookup_error", "times": 50 },
             ]))
             .await;
-        let answer = proxy.submit("p1", "a1", 7).await;
+        let answer = world.impatient().await.submit("p1", "a1", 7).await;
         assert_eq!(
             (
                 answer.status,
@@ -149,14 +149,15 @@ fn case_p14_duplicate_and_conflicting_acks_change_no_outcome() {
             .rules(json!([
                 { "client_reference": "twice", "fault": "duplicate_ack" },
                 { "client_reference": "conflict", "fault": "conflicting_ack" },
-                { "client_reference": "late", "fault": "late_execution", "latency_ms": READ_TIMEOUT_MS + 200 },
+                { "client_reference": "late", "fault": "late_execution", "latency_ms": IMPATIENT_MS + 3_000 },
                 { "client_reference": "late", "fault": "duplicate_ack" },
             ]))
             .await;
         let twice = proxy.submit("twice", "a1", 1).await;
         let conflict = proxy.submit("conflict", "a2", 2).await;
         assert_eq!((twice.outcome(), conflict.outcome()), ("ACKED", "ACKED"));
-        assert_eq!(proxy.submit("late", "a3", 3).await.code(), "RAIL_AMBIGUOUS");
+        let late = world.impatient().await.submit("late", "a3", 3).await;
+        assert_eq!(late.code(), "RAIL_AMBIGUOUS");
         // TIMEOUT stays open to a late answer.
         let late = proxy.await_outcome("late", "ACKED").await;
         assert_eq!(late["cause"], "ack");
@@ -252,10 +253,11 @@ fn case_p16_found_at_last() {
             .rail
             .rules(json!([
                 { "client_reference": "p1", "fault": "timeout_executed" },
-                { "client_reference": "p1", "fault": "lookup_lag", "latency_ms": READ_TIMEOUT_MS + 600 },
+                { "client_reference": "p1", "fault": "lookup_lag", "latency_ms": IMPATIENT_MS + 5_000 },
             ]))
             .await;
-        assert_eq!(proxy.submit("p1", "a1", 7).await.code(), "RAIL_AMBIGUOUS");
+        let lost = world.impatient().await.submit("p1", "a1", 7).await;
+        assert_eq!(lost.code(), "RAIL_AMBIGUOUS");
         for _ in 0..2 {
             let answer = proxy.look_up("p1").await;
             assert_eq!(
@@ -273,7 +275,7 @@ fn case_p16_found_at_last() {
 #[test]
 fn case_p17_each_way_to_lose_an_answer_is_a_timeout_and_is_sent_once() {
     with_world(async |world| {
-        let proxy = world.proxy().await;
+        let proxy = world.impatient().await;
         let faults = [
             "close_after_read",
             "reset_after_read",
@@ -293,7 +295,7 @@ fn case_p17_each_way_to_lose_an_answer_is_a_timeout_and_is_sent_once() {
         let rules: Vec<_> = faults
             .iter()
             .map(|fault| {
-                let latency = if *fault == "trickle" { 50 } else { READ_TIMEOUT_MS * 2 };
+                let latency = if *fault == "trickle" { 50 } else { 20_000 };
                 json!({ "client_reference": fault, "fault": fault, "latency_ms": latency })
             })
             .collect();
@@ -321,7 +323,7 @@ fn case_p17_each_way_to_lose_an_answer_is_a_timeout_and_is_sent_once() {
             );
         }
         // Long enough for anything that would be sent again to have come.
-        tokio::time::sleep(Duration::from_millis(READ_TIMEOUT_MS * 2)).await;
+        tokio::time::sleep(Duration::from_millis(IMPATIENT_MS * 2)).await;
         for fault in faults {
             assert_eq!(world.rail.bodies_read(fault).await, 1, "{fault}");
         }
@@ -336,9 +338,9 @@ fn case_p17_each_way_to_lose_an_answer_is_a_timeout_and_is_sent_once() {
 #[test]
 fn case_p19_a_replay_of_what_is_in_flight() {
     with_world(async |world| {
-        let proxy = world.proxy_with(&[("rail.read-timeout", "9s")], Host::system()).await;
+        let proxy = world.proxy_with(&[("rail.read-timeout", "30s")], Host::system()).await;
         world.payments().claimed("p1", "a1", 7);
-        world.rail.rule("p1", "latency", 600).await;
+        world.rail.rule("p1", "latency", 5_000).await;
         let first = {
             let proxy = proxy.clone();
             tokio::task::spawn_local(async move { proxy.submit("p1", "a1", 7).await })
@@ -380,7 +382,8 @@ fn case_d02_a_late_ack_before_and_after_the_settlement() {
             .await;
         let ack = |payout: &str| json!({ "client_reference": payout, "outcome": "ACKED", "rail_reference": "LATE", "amount_minor": 1250, "currency": "EUR" });
         for (payout, account, token) in [("p1", "a1", 1), ("p2", "a2", 2)] {
-            assert_eq!(proxy.submit(payout, account, token).await.code(), "RAIL_AMBIGUOUS");
+            let lost = world.impatient().await.submit(payout, account, token).await;
+            assert_eq!(lost.code(), "RAIL_AMBIGUOUS");
             await_verdict(&proxy, payout, "NOT_RECEIVED").await;
         }
         assert_eq!(proxy.ack(&ack("p1")).await.body["recorded"], "outcome");
@@ -465,7 +468,7 @@ fn case_d14_forbidding_what_can_never_be_submitted() {
 #[test]
 fn a_submission_outlives_its_caller() {
     with_world(async |world| {
-        let proxy = world.proxy_with(&[("rail.read-timeout", "9s")], Host::system()).await;
+        let proxy = world.proxy().await;
         for (n, reset) in [(1_u64, false), (2, true)] {
             let (payout, account) = (format!("p{n}"), format!("a{n}"));
             world.payments().claimed(&payout, &account, n);
@@ -537,7 +540,8 @@ async fn proxy_to(world: &World, rail: &str) -> Proxy {
 fn the_socket_is_closed_before_the_timeout_is_recorded() {
     with_world(async |world| {
         let (rail, mut told) = raw_rail(Vec::new()).await;
-        let proxy = proxy_to(&world, &rail).await;
+        let impatient = [("rail.url", rail.as_str()), ("rail.read-timeout", "1s")];
+        let proxy = world.proxy_with(&impatient, Host::system()).await;
         world.payments().claimed("p1", "a1", 7);
         assert_eq!(proxy.submit("p1", "a1", 7).await.code(), "RAIL_AMBIGUOUS");
         assert_eq!(tokio::time::timeout(BOUND, told.recv()).await.unwrap(), Some("read"));
@@ -631,16 +635,15 @@ fn a_rail_that_cannot_be_reached_is_ambiguous_too() {
 #[test]
 fn a_locked_store_loses_no_outcome() {
     with_world(async |world| {
-        let proxy = world
-            .proxy_with(
-                &[("rail.store.timeout", "300ms"), ("rail.read-timeout", "9s")],
-                Host::system(),
-            )
-            .await;
+        let proxy = async |store_timeout: &str| {
+            let settings = [("rail.store.timeout", store_timeout), ("rail.read-timeout", "30s")];
+            world.proxy_with(&settings, Host::system()).await
+        };
         world.payments().claimed("p1", "a1", 7);
         let other = world.rail_db();
+        let impatient = proxy("300ms").await;
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        let refused = proxy.submit("p1", "a1", 7).await;
+        let refused = impatient.submit("p1", "a1", 7).await;
         assert!(
             refused.status == 503 || refused.code() == "SUBMISSION_IN_FLIGHT",
             "neither refused nor in doubt: {refused:?}"
@@ -648,15 +651,17 @@ fn a_locked_store_loses_no_outcome() {
         assert_eq!(world.rail.bodies_read("p1").await, 0);
         other.execute_batch("ROLLBACK").unwrap();
 
+        let proxy = proxy("2s").await;
         world.payments().claimed("p2", "a2", 8);
-        world.rail.rule("p2", "latency", 300).await;
+        world.rail.rule("p2", "latency", 1_000).await;
         let call = {
             let proxy = proxy.clone();
             tokio::task::spawn_local(async move { proxy.submit("p2", "a2", 8).await })
         };
         await_read(&world, "p2").await;
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
-        tokio::time::sleep(Duration::from_millis(1_200)).await;
+        // Longer than the rail and the store's time-out take together.
+        tokio::time::sleep(Duration::from_secs(4)).await;
         other.execute_batch("ROLLBACK").unwrap();
         proxy.await_outcome("p2", "ACKED").await;
         assert_eq!(world.rail.bodies_read("p2").await, 1);

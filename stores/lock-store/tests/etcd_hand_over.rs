@@ -16,9 +16,9 @@ use lock_api::{
 use lock_store::EtcdLockStore;
 use std::time::{Duration, Instant};
 
-/// The shortest lease that etcd grants.
-const LEASE: Duration = Duration::from_secs(2);
-const DELAY: Duration = Duration::from_secs(3);
+/// A lease that outlasts a standstill of the machine, and whose end is awaited.
+const LEASE: Duration = Duration::from_secs(7);
+const DELAY: Duration = Duration::from_secs(8);
 
 fn with_delay(mut request: AcquireRequest, delay: Duration) -> AcquireRequest {
     request.lock_delay = LockDelay::new(delay).unwrap();
@@ -85,7 +85,7 @@ async fn a_server_that_starts_later_knows_what_is_closed_and_what_is_not() {
     let place = Place::fresh().await;
     let store = place.open().await;
     open(&store, "s1", LONG).await;
-    for (at, delay) in [("short", Duration::from_millis(100)), ("long", LockDelay::MAX)] {
+    for (at, delay) in [("short", Duration::from_secs(4)), ("long", LockDelay::MAX)] {
         let answer = acquire(&store, with_delay(ask(at, "s1", at, LONG), delay)).await;
         let AcquireOutcome::Granted { grant, .. } = answer else {
             panic!("{answer:?}")

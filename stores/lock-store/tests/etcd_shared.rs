@@ -13,10 +13,11 @@ use etcd_support::place::{
 use futures_util::future::join_all;
 use lock_api::{AcquireOutcome, EventKind, HeartbeatOutcome, LockStore, ReleaseOutcome, RenewOutcome, SessionRegistry};
 use lock_store::EtcdLockStore;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// The shortest lease that etcd grants.
-const LEASE: Duration = Duration::from_secs(2);
+/// A lease that outlasts a standstill of the machine, and whose end is awaited.
+const LEASE: Duration = Duration::from_secs(7);
 
 /// Sweeps until told to stop; answers what was ended.
 async fn sweep_until(store: &EtcdLockStore, end: Instant) -> (usize, usize) {
@@ -70,20 +71,36 @@ async fn case_l09_a_hot_key_over_two_servers_for_ten_seconds() {
 #[tokio::test]
 async fn two_sweepers_record_each_end_once() {
     let place = Place::fresh().await;
-    let stores = [place.open().await, place.open().await];
-    let short = Duration::from_millis(700);
+    let mut options = place.options();
+    options.shortest_lease = Duration::from_secs(20);
+    let stores = [place.open_with(&options).await, place.open_with(&options).await];
+    let short = Duration::from_secs(5);
     open(&stores[0], "keeps", LONG).await;
-    for n in 0..40 {
-        granted(&stores[n % 2], &format!("k{n}"), "keeps", &format!("r{n}"), short).await;
+    // At once, since on a busy machine one after the other may take longer than they last.
+    let made = |answers: Vec<AcquireOutcome>| answers.iter().all(|a| matches!(a, AcquireOutcome::Granted { .. }));
+    for (half, store) in stores.iter().enumerate() {
+        let batch = (half * 20..half * 20 + 20).map(|n| ask(&format!("k{n}"), "keeps", &format!("r{n}"), short));
+        assert!(made(store.acquire(batch.collect(), WITHIN).await.unwrap()));
     }
     for n in 0..5 {
         // Told by stamps.
         open(&stores[n % 2], &format!("short{n}"), short).await;
-        for k in 0..3 {
-            granted(&stores[n % 2], &format!("s{n}/{k}"), &format!("short{n}"), "r", LONG).await;
-        }
+        let batch = (0..3).map(|k| ask(&format!("s{n}/{k}"), &format!("short{n}"), "r", LONG));
+        assert!(made(stores[n % 2].acquire(batch.collect(), WITHIN).await.unwrap()));
     }
-    let end = Instant::now() + Duration::from_secs(4);
+    let all_recorded = async || {
+        let facts = facts(&stores[0]).await;
+        count(&facts, EventKind::Expired) == 40 + 15 && count(&facts, EventKind::SessionExpired) == 5
+    };
+    let swept = AtomicUsize::new(0);
+    let sweep = async |store: &EtcdLockStore| {
+        until("each end is recorded", async || {
+            let report = store.expire_due(1000, WITHIN).await.unwrap();
+            swept.fetch_add(report.sessions.len(), Ordering::SeqCst);
+            all_recorded().await
+        })
+        .await;
+    };
     let take_over = async {
         tokio::time::sleep(short).await;
         for n in 0..40 {
@@ -98,12 +115,12 @@ async fn two_sweepers_record_each_end_once() {
             );
         }
     };
-    let (one, two, ()) = tokio::join!(sweep_until(&stores[0], end), sweep_until(&stores[1], end), take_over);
+    tokio::join!(sweep(&stores[0]), sweep(&stores[1]), take_over);
     let facts = facts(&stores[1]).await;
     one_holder_at_a_time(&facts);
-    assert_eq!(count(&facts, EventKind::Expired), 40 + 15, "{one:?} {two:?}");
+    assert_eq!(count(&facts, EventKind::Expired), 40 + 15);
     assert_eq!(count(&facts, EventKind::SessionExpired), 5);
-    assert_eq!(one.1 + two.1, 5, "each session's end is told to one sweeper");
+    assert_eq!(swept.into_inner(), 5, "each session's end is told to one sweeper");
 }
 
 /// A session whose lease runs out: etcd frees its keys by itself, before any lock server sweeps; a taker gets one, and each
@@ -137,12 +154,12 @@ async fn a_lease_that_runs_out_frees_its_grants_and_the_facts_follow() {
         acquire(&stores[1], ask("new", "dies", "x", LONG)).await,
         AcquireOutcome::SessionNotFound
     );
-    let ended = std::sync::atomic::AtomicUsize::new(0);
+    let ended = AtomicUsize::new(0);
     let sweep = async |store: &EtcdLockStore| {
         until("the session's end is recorded", async || {
             let report = store.expire_due(1000, WITHIN).await.unwrap();
             let grants = report.grants.len() + report.sessions.iter().map(|s| s.released.len()).sum::<usize>();
-            ended.fetch_add(grants, std::sync::atomic::Ordering::SeqCst);
+            ended.fetch_add(grants, Ordering::SeqCst);
             count(&facts(store).await, EventKind::SessionExpired) == 1
         })
         .await;
@@ -170,7 +187,7 @@ async fn heartbeats_keep_a_lease_alive_and_write_nothing() {
     open(&stores[0], "s1", LEASE).await;
     let token = granted(&stores[0], "a", "s1", "r", LONG).await;
     let before = place.rows().await;
-    let end = Instant::now() + LEASE * 4;
+    let end = Instant::now() + LEASE * 2;
     let beats = async {
         while Instant::now() < end {
             let answer = beat(&stores[0], "s1", None).await;
@@ -178,7 +195,7 @@ async fn heartbeats_keep_a_lease_alive_and_write_nothing() {
                 panic!("{answer:?}")
             };
             assert!(expires_in <= LEASE && held.len() == 1);
-            tokio::time::sleep(LEASE / 4).await;
+            tokio::time::sleep(LEASE / 8).await;
         }
     };
     let (swept, ()) = tokio::join!(sweep_until(&stores[1], end), beats);
@@ -201,15 +218,15 @@ async fn heartbeats_keep_a_lease_alive_and_write_nothing() {
 #[tokio::test]
 async fn a_start_keeps_every_lease_alive_once() {
     let place = Place::fresh().await;
-    let ttl = Duration::from_secs(10);
+    let ttl = Duration::from_secs(15);
     let first = place.open().await;
     open(&first, "s1", ttl).await;
     let token = granted(&first, "a", "s1", "r", LONG).await;
     first.close();
-    tokio::time::sleep(ttl * 7 / 10).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     let second = place.open().await;
     // Past its first end, before its second.
-    tokio::time::sleep(ttl * 6 / 10).await;
+    tokio::time::sleep(Duration::from_secs(9)).await;
     assert_eq!(holder(&second, "a").await, Some(token.get()));
     assert!(matches!(
         beat(&second, "s1", None).await,
@@ -221,16 +238,18 @@ async fn a_start_keeps_every_lease_alive_once() {
 #[tokio::test]
 async fn a_session_too_short_for_a_lease_is_told_by_its_stamps() {
     let place = Place::fresh().await;
-    let stores = [place.open().await, place.open().await];
-    let ttl = Duration::from_secs(1);
+    let mut options = place.options();
+    options.shortest_lease = Duration::from_secs(20);
+    let stores = [place.open_with(&options).await, place.open_with(&options).await];
+    let ttl = Duration::from_secs(5);
     open(&stores[0], "s1", ttl).await;
     let token = granted(&stores[0], "a", "s1", "r", LONG).await;
-    let end = Instant::now() + ttl * 4;
+    let end = Instant::now() + ttl * 2;
     let beats = async {
         while Instant::now() < end {
             let answer = beat(&stores[0], "s1", None).await;
             assert!(matches!(answer, HeartbeatOutcome::Alive { .. }), "{answer:?}");
-            tokio::time::sleep(ttl / 10).await;
+            tokio::time::sleep(ttl / 50).await;
         }
     };
     let (swept, ()) = tokio::join!(sweep_until(&stores[1], end), beats);
@@ -252,9 +271,9 @@ async fn no_server_ends_what_another_renews() {
     let place = Place::fresh().await;
     let stores = [place.open().await, place.open().await];
     open(&stores[0], "s1", LONG).await;
-    let ttl = Duration::from_secs(1);
+    let ttl = Duration::from_secs(6);
     let mut tokens = Vec::new();
-    for n in 0..10 {
+    for n in 0..3 {
         tokens.push(granted(&stores[0], &format!("k{n}"), "s1", &format!("r{n}"), ttl).await);
     }
     let grants: Vec<_> = place
@@ -263,14 +282,14 @@ async fn no_server_ends_what_another_renews() {
         .into_iter()
         .filter(|(row, _)| row.starts_with("g/"))
         .collect();
-    let end = Instant::now() + ttl * 4;
+    let end = Instant::now() + ttl * 2;
     let renewals = async {
         while Instant::now() < end {
             for (n, token) in tokens.iter().enumerate() {
                 let answer = renew(&stores[0], &format!("k{n}"), "s1", *token).await;
                 assert!(matches!(answer, RenewOutcome::Renewed(_)), "{answer:?}");
             }
-            tokio::time::sleep(ttl / 20).await;
+            tokio::time::sleep(ttl / 100).await;
         }
     };
     let (swept, ()) = tokio::join!(sweep_until(&stores[1], end), renewals);
@@ -292,7 +311,7 @@ async fn no_server_ends_what_another_renews() {
     );
     until("they end without renewals", async || {
         stores[1].expire_due(100, WITHIN).await.unwrap();
-        holder(&stores[1], "k9").await.is_none()
+        holder(&stores[1], "k2").await.is_none()
     })
     .await;
 }
@@ -356,7 +375,7 @@ async fn case_l25_many_leases_run_out_together() {
     let stores = [place.open().await, place.open().await];
     open(&stores[0], "alive", LONG).await;
     let ids: Vec<_> = (0..300).map(|n| format!("s{n:03}")).collect();
-    let batch = ids.iter().map(|id| opening(id, Duration::from_secs(10))).collect();
+    let batch = ids.iter().map(|id| opening(id, Duration::from_secs(25))).collect();
     SessionRegistry::open(&stores[0], batch, WITHIN).await.unwrap();
     let wanted = ids.iter().map(|id| ask(&format!("k/{id}"), id, "r", LONG)).collect();
     let answers = stores[0].acquire(wanted, WITHIN).await.unwrap();

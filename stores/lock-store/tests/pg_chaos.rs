@@ -157,12 +157,8 @@ async fn a_database_that_is_read_only_grants_nothing() {
     let place = Place::fresh().await;
     let admin = place.client().await;
     let role = &place.schema;
-    admin
-        .batch_execute(&format!(
-            "CREATE ROLE {role} LOGIN PASSWORD 'own'; GRANT CREATE ON DATABASE postgres TO {role}"
-        ))
-        .await
-        .unwrap();
+    let rights = format!("CREATE ROLE {role} LOGIN PASSWORD 'own'; GRANT CREATE ON DATABASE postgres TO {role}");
+    test_servers::change_database(&admin, &rights).await;
     let mut options = place.options();
     let at = place.url.split_once('@').unwrap().1;
     options.access.url = format!("postgres://{role}:own@{at}?application_name={role}");

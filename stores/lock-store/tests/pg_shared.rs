@@ -52,7 +52,7 @@ async fn case_l09_a_hot_key_over_two_servers_for_ten_seconds() {
     assert!(grants > 0);
 }
 
-/// L07 on the database's own clock: the grant's row is locked by somebody for three TTLs.
+/// L07 on the database's own clock: the grant's row is locked by somebody for longer than its TTL.
 #[tokio::test]
 async fn case_l07_the_clock_is_read_after_the_row_lock() {
     let place = Place::fresh().await;
@@ -60,7 +60,8 @@ async fn case_l07_the_clock_is_read_after_the_row_lock() {
     for id in ["s1", "s2", "s3"] {
         open(&store, id, LONG).await;
     }
-    let token = granted(&store, "a", "s1", "r1", SHORT).await;
+    let ttl = Duration::from_secs(6);
+    let token = granted(&store, "a", "s1", "r1", ttl).await;
     other
         .batch_execute("BEGIN; SELECT 1 FROM lock_grant WHERE lock_key = 'a' FOR UPDATE")
         .await
@@ -83,7 +84,7 @@ async fn case_l07_the_clock_is_read_after_the_row_lock() {
             acquire(&store, ask("a", "s2", "r2", LONG)).await,
             AcquireOutcome::HeldByOther(_)
         ));
-        tokio::time::sleep(SHORT * 3).await;
+        tokio::time::sleep(ttl + SHORT).await;
         tokio::join!(
             acquire(&store, ask("a", "s2", "r3", LONG)),
             acquire(&store, ask("a", "s3", "r4", LONG)),
@@ -106,7 +107,7 @@ async fn case_l07_the_clock_is_read_after_the_row_lock() {
 async fn case_d09_the_holder_whose_heartbeat_commits_keeps_its_grant() {
     let place = Place::fresh().await;
     let (store, admin, other) = (place.open().await, place.client().await, place.client().await);
-    open(&store, "s1", SHORT * 2).await;
+    open(&store, "s1", Duration::from_secs(20)).await;
     open(&store, "s2", LONG).await;
     let old = granted(&store, "a", "s2", "r0", LONG).await;
     assert_eq!(release(&store, "a", "s2", old).await, ReleaseOutcome::Released);
@@ -315,7 +316,7 @@ async fn a_fact_wakes_who_waits_on_another_server() {
 #[tokio::test]
 async fn a_wait_for_a_row_ends_within_the_deadline() {
     let place = Place::fresh().await;
-    let (store, other) = (place.open().await, place.client().await);
+    let (store, other, admin) = (place.open().await, place.client().await, place.client().await);
     open(&store, "s1", LONG).await;
     let token = granted(&store, "a", "s1", "r1", LONG).await;
     assert_eq!(release(&store, "a", "s1", token).await, ReleaseOutcome::Released);
@@ -324,10 +325,22 @@ async fn a_wait_for_a_row_ends_within_the_deadline() {
         .await
         .unwrap();
     let within = Duration::from_millis(1500);
-    let began = Instant::now();
-    let answer = store.acquire(vec![ask("a", "s1", "r2", LONG)], within).await;
-    assert!(matches!(answer, Err(StoreError::Unavailable { .. })), "{answer:?}");
-    assert!(began.elapsed() < within + Duration::from_secs(10));
+    // The server gives up shortly before the call does. Where a busy machine lets its word come too late, the call cannot
+    // know, and is made again.
+    let mut calls = 0;
+    loop {
+        calls += 1;
+        let began = Instant::now();
+        let request = ask("a", "s1", &format!("r2-{calls}"), LONG);
+        let answer = store.acquire(vec![request], within).await;
+        assert!(began.elapsed() < within + Duration::from_secs(10));
+        match answer {
+            Err(StoreError::Unavailable { .. }) => break,
+            Err(StoreError::Unknown { .. }) if calls < 20 => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    place.nobody_waits(&admin).await;
     other.batch_execute("COMMIT").await.unwrap();
     assert!(granted(&store, "a", "s1", "r3", LONG).await > token);
 }
@@ -539,12 +552,8 @@ async fn a_password_is_read_again_for_each_connection() {
     let place = Place::fresh().await;
     let admin = place.client().await;
     let role = &place.schema;
-    admin
-        .batch_execute(&format!(
-            "CREATE ROLE {role} LOGIN PASSWORD 'first'; GRANT CREATE ON DATABASE postgres TO {role}"
-        ))
-        .await
-        .unwrap();
+    let rights = format!("CREATE ROLE {role} LOGIN PASSWORD 'first'; GRANT CREATE ON DATABASE postgres TO {role}");
+    test_servers::change_database(&admin, &rights).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     std::fs::write(&file, "first\n").unwrap();

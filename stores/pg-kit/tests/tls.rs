@@ -191,7 +191,7 @@ async fn each_sslmode_believes_what_it_says() {
 async fn a_statement_ends_by_itself() {
     let url = test_servers::postgres_or_skip().await;
     let mut access = Access::at(format!("{url}?options=-c%20work_mem%3D1234kB"));
-    access.statement_within = Some(Duration::from_millis(300));
+    access.statement_within = Some(Duration::from_secs(2));
     let (client, _io) = Connector::new(&access).unwrap().connect_alone().await.unwrap();
     assert_eq!(value(&client, "SHOW work_mem").await.as_deref(), Some("1234kB"));
     let ended = client.batch_execute("SELECT pg_sleep(300)").await.unwrap_err();

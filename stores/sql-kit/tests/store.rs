@@ -192,7 +192,7 @@ async fn a_job_that_began_and_is_not_answered_in_time_is_unknown() {
     let begun = barrier.clone();
     let (sent, seen) = (Arc::new(AtomicUsize::new(0)), barrier.clone());
     let count = sent.clone();
-    let call = sqlite.write(Duration::from_millis(50), move |c| {
+    let call = sqlite.write(Duration::from_secs(3), move |c| {
         c.execute("INSERT INTO t VALUES (1)", [])?;
         count.fetch_add(1, Ordering::SeqCst);
         begun.wait();

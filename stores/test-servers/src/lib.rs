@@ -87,6 +87,18 @@ pub async fn drop_schema(admin: &tokio_postgres::Client, schema: &str) {
     }
 }
 
+/// Runs statements in one transaction that changes rights on a database, one test at a time: of two at once the server ends
+/// one ("tuple concurrently updated").
+///
+/// # Panics
+/// When the server refuses them.
+pub async fn change_database(admin: &tokio_postgres::Client, sql: &str) {
+    let alone = format!("SELECT pg_advisory_xact_lock(7319); {sql}");
+    if let Err(error) = admin.batch_execute(&alone).await {
+        panic!("{sql}: {error:?}");
+    }
+}
+
 /// A name that no other test uses.
 #[must_use]
 pub fn fresh_schema() -> String {

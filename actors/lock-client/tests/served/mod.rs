@@ -22,7 +22,14 @@ impl Server {
     pub async fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("lock.db").display());
-        let settings = Settings::load(None, Vec::new(), &[("lock.store.url".to_owned(), url)]).unwrap();
+        // A disk that stands still for a while fails nothing.
+        let flags = [
+            ("lock.store.url", url.as_str()),
+            ("lock.store.timeout", "20s"),
+            ("http.request-timeout", "25s"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let settings = Settings::load(None, Vec::new(), &flags).unwrap();
         let (to, from) = oneshot::channel();
         let task = actix_rt::spawn(lock_server::run_and_tell(
             settings,

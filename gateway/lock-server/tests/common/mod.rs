@@ -33,7 +33,14 @@ impl Server {
 
     pub async fn in_dir(dir: tempfile::TempDir, settings: &[(&str, &str)]) -> Self {
         let url = format!("sqlite:{}", store(dir.path()).display());
-        let mut flags = vec![("lock.store.url".to_owned(), url)];
+        let mut flags: Vec<(String, String)> = [
+            ("lock.store.url", url.as_str()),
+            // A disk that stands still for a while fails no test.
+            ("lock.store.timeout", "20s"),
+            ("http.request-timeout", "25s"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
         flags.extend(
             settings
                 .iter()

@@ -107,8 +107,7 @@ fn the_targets_half_stays_open_and_hears_nothing() {
 #[test]
 fn a_target_that_is_gone_is_refused_until_it_is_back() {
     local(async {
-        let Raw { wire, target } = Raw::new(Protocol::Postgres).await;
-        let address = target.local_addr().unwrap();
+        let Raw { wire, target, kept } = Raw::new(Protocol::Postgres).await;
         drop(target);
         // The first finds out, the others are told so.
         assert_eq!(probe(&wire, WITHIN).await, Probed::Reset);
@@ -127,11 +126,11 @@ fn a_target_that_is_gone_is_refused_until_it_is_back() {
         while !refused(&wire).await {
             tokio::task::yield_now().await;
         }
-        let target = TcpListener::bind(address).await.unwrap();
+        let target = TcpListener::bind(kept.address()).await.unwrap();
         while refused(&wire).await {
             tokio::task::yield_now().await;
         }
-        Raw { wire, target }.mended_after_tries().await;
+        Raw { wire, target, kept }.mended_after_tries().await;
     });
 }
 
@@ -153,7 +152,7 @@ impl Raw {
 #[test]
 fn a_dropped_wire_takes_its_connections_with_it() {
     local(async {
-        let Raw { wire, target } = Raw::new(Protocol::Postgres).await;
+        let Raw { wire, target, .. } = Raw::new(Protocol::Postgres).await;
         let mut caller = TcpStream::connect(wire.address()).await.unwrap();
         let (mut accepted, _) = target.accept().await.unwrap();
         let address = wire.address();

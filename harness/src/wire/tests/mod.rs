@@ -6,7 +6,7 @@ mod line;
 mod message;
 
 use super::{Counts, Mode, Protocol, Wire};
-use host_kit::Random;
+use host_kit::{Random, Reserved};
 use std::cell::RefCell;
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -71,14 +71,16 @@ fn hears_nothing(stream: &TcpStream) -> bool {
 struct Raw {
     wire: Wire,
     target: TcpListener,
+    /// Where it accepts, also while it does not.
+    kept: Reserved,
 }
 
 impl Raw {
     async fn new(protocol: Protocol) -> Self {
-        let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let to = target.local_addr().unwrap().to_string();
-        let wire = Wire::lay("a->b", &to, protocol, Random::seeded(1)).unwrap();
-        Self { wire, target }
+        let kept = Reserved::loopback().unwrap();
+        let target = TcpListener::bind(kept.address()).await.unwrap();
+        let wire = Wire::lay("a->b", &kept.address().to_string(), protocol, Random::seeded(1)).unwrap();
+        Self { wire, target, kept }
     }
 
     async fn call(&self) -> TcpStream {

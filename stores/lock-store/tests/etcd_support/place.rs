@@ -36,7 +36,11 @@ impl Place {
     }
 
     pub async fn open(&self) -> EtcdLockStore {
-        EtcdLockStore::open(self.options(), &Host::system()).await.unwrap()
+        self.open_with(&self.options()).await
+    }
+
+    pub async fn open_with(&self, options: &EtcdLockStoreOptions) -> EtcdLockStore {
+        EtcdLockStore::open(options.clone(), &Host::system()).await.unwrap()
     }
 
     /// A connection of the test's own, beside the store.

@@ -59,6 +59,16 @@ impl Place {
 
     /// Waits until this many of the store's connections wait for a row.
     pub async fn waiting(&self, admin: &Client, wanted: i64) {
+        self.wait_for(admin, &format!("{wanted} wait"), |found| found >= wanted)
+            .await;
+    }
+
+    /// Waits until none does any more.
+    pub async fn nobody_waits(&self, admin: &Client) {
+        self.wait_for(admin, "nobody waits", |found| found == 0).await;
+    }
+
+    async fn wait_for(&self, admin: &Client, what: &str, holds: impl Fn(i64) -> bool) {
         let deadline = Instant::now() + WITHIN;
         loop {
             let found: i64 = admin
@@ -69,10 +79,10 @@ impl Place {
                 .await
                 .unwrap()
                 .get(0);
-            if found >= wanted {
+            if holds(found) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{found} of {wanted} wait");
+            assert!(Instant::now() < deadline, "never: {what}, but {found} do");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -316,7 +316,7 @@ async fn a_commit_that_is_not_answered_in_time_is_unknown_and_the_verb_can_be_re
     .unwrap();
     let error = b
         .store
-        .apply(command("P", post(5, "r1")), Duration::from_secs(2))
+        .apply(command("P", post(5, "r1")), Duration::from_secs(6))
         .await
         .unwrap_err();
     assert!(error.is_ambiguous(), "{error}");
@@ -620,7 +620,8 @@ async fn what_is_settled_costs_nothing_any_more() {
     .await
     .unwrap();
     b.payout("P", "A", 400).await;
-    // Sessions tell the server what they did when they end at the latest.
+    // Sessions tell the server what they did when they end at the latest; this one read all payouts, and tells it now.
+    b.execute("SELECT pg_stat_force_next_flush()").await.unwrap();
     let store = b.schema().store(Fencing::Enforced).await;
     let before = scans(&b).await;
     store.tally(WITHIN).await.unwrap();
