@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{Lab, Relay, code, dlock, stderr, stdout, until, wait};
+use common::{Lab, OFTEN, Relay, code, dlock, stderr, stdout, until, wait};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::Write;
@@ -312,13 +312,12 @@ fn case_l01_the_whole_group_is_gone_before_another_can_have_the_key() {
 
 #[test]
 fn a_revoke_ends_the_command_with_76() {
-    let lab = Lab::new();
+    let lab = Lab::with(&[OFTEN]);
     let file = lab.dir.path().join("group");
     let script = format!("echo $$ > {}; while :; do sleep 0.02; done", file.display());
     let mut child = lab
         .dlock()
-        .args(["exec", "k", "--ttl", "30s", "--set", "lock.heartbeat.interval=500ms"])
-        .args(["--", "sh", "-c", &script])
+        .args(["exec", "k", "--ttl", "30s", "--", "sh", "-c", &script])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

@@ -8,7 +8,7 @@
 mod common;
 
 use common::scenario::docker;
-use common::{Lab, Relay, binary, code, dlock, stderr, stdout, until, wait};
+use common::{Lab, OFTEN, Relay, binary, code, dlock, stderr, stdout, until, wait};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -315,14 +315,13 @@ fn a_chain_of_short_lived_processes_is_ended_before_the_lock_is_given_back() {
 #[test]
 fn a_chain_of_short_lived_processes_is_ended_by_a_revoke() {
     for chain in CHAINS {
-        let lab = Lab::new();
+        let lab = Lab::with(&[OFTEN]);
         let dir = lab.dir.path();
         std::fs::write(dir.join("chain.py"), CHAIN).unwrap();
         let script = format!("python3 chain.py {chain} >/dev/null 2>&1 & sleep 600");
         let mut child = lab
             .dlock()
-            .args(["exec", "k", "--ttl", "20s", "--set", "lock.heartbeat.interval=500ms"])
-            .args(["--", "sh", "-c", &script])
+            .args(["exec", "k", "--ttl", "20s", "--", "sh", "-c", &script])
             .current_dir(dir)
             .stderr(Stdio::null())
             .spawn()

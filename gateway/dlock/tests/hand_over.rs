@@ -8,7 +8,7 @@
 
 mod common;
 
-use common::{Lab, Process, code, stderr, until, wait};
+use common::{Lab, OFTEN, Process, code, stderr, until, wait};
 use lock_api::{LockKey, Owner};
 use lock_client::{ClientOptions, LockClient};
 use nix::sys::signal::{Signal, kill};
@@ -55,6 +55,8 @@ fn on(store: &str, setting: &str) -> Lab {
         store,
         "--set",
         setting,
+        "--set",
+        OFTEN,
     ];
     Lab {
         server: Process::start(&args),
@@ -73,9 +75,7 @@ impl Holder {
     fn start(lab: &Lab, ttl: Duration, options: &[&str], script: &str) -> Self {
         let script = format!("echo $$; {script}");
         let ttl = format!("{}s", ttl.as_secs());
-        let beats = ["--set", "lock.heartbeat.interval=300ms"];
-        let command = ["--", "sh", "-c", &script];
-        let args = [&["exec", "k", "--ttl", &ttl], &beats[..], options, &command].concat();
+        let args = [&["exec", "k", "--ttl", &ttl], options, &["--", "sh", "-c", &script]].concat();
         let mut child = lab
             .dlock()
             .args(args)
@@ -174,7 +174,7 @@ fn a_killed_holder_leaves_its_delay_and_a_clean_end_none(lab: &Lab) {
 
 #[test]
 fn a_killed_holder_leaves_its_delay_on_sqlite() {
-    a_killed_holder_leaves_its_delay_and_a_clean_end_none(&Lab::new());
+    a_killed_holder_leaves_its_delay_and_a_clean_end_none(&Lab::with(&[OFTEN]));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_holder_that_is_asked_gives_its_lock_up_on_etcd() {
 /// the command goes on, and a line says so.
 #[test]
 fn exec_tells_its_command_to_finish_when_it_is_asked() {
-    let lab = Lab::new();
+    let lab = Lab::with(&[OFTEN]);
     let script = "trap 'echo told; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
     let mut holder = Holder::start(&lab, LONG_TTL, &["--lock-delay", "60s", "--on-yield", "term"], script);
     let mut line = String::new();

@@ -27,8 +27,8 @@ pub fn binary() -> std::path::PathBuf {
     assert_cmd::cargo::cargo_bin!("dlock").to_path_buf()
 }
 
-/// Cargo, as a shell would run it: what it told this test about its package makes build scripts run again, and with them
-/// half of everything would be compiled anew.
+/// Cargo, as a shell would run it: what it told this test about its package and where that was built makes build scripts
+/// run again, and with them half of everything would be compiled anew, here and by whoever builds next.
 pub fn cargo() -> Command {
     let mut command = Command::new(env!("CARGO"));
     let of_this_test = [
@@ -37,6 +37,7 @@ pub fn cargo() -> Command {
         "CARGO_BIN_",
         "CARGO_CRATE_",
         "CARGO_PRIMARY_",
+        "OUT_DIR",
     ];
     for (name, _) in std::env::vars() {
         if of_this_test.iter().any(|prefix| name.starts_with(prefix)) {
@@ -141,11 +142,21 @@ pub struct Lab {
     pub dir: TempDir,
 }
 
+/// Has clients send their heartbeats often, so that they soon learn of what happened to their locks.
+pub const OFTEN: &str = "lock.heartbeat.interval=300ms";
+
 impl Lab {
     pub fn new() -> Self {
+        Self::with(&[])
+    }
+
+    /// With other settings of the server.
+    pub fn with(settings: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = format!("sqlite:{}", dir.path().join("lock.db").display());
-        let server = Process::start(&["lock-server", "--listen", "127.0.0.1:0", "--store", &store]);
+        let mut args = vec!["lock-server", "--listen", "127.0.0.1:0", "--store", &store];
+        args.extend(settings.iter().flat_map(|setting| ["--set", *setting]));
+        let server = Process::start(&args);
         Self { server, dir }
     }
 
