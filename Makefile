@@ -105,8 +105,8 @@ unit: production ## All tests of all packages; PostgreSQL is started in a contai
 ifeq ($(NEXTEST),yes)
 	trap 'scripts/test-servers stop' EXIT
 	export PRODUCTION_BINARY="$$(realpath "$${CARGO_TARGET_DIR:-target}")/production/debug/dlock"
-	# One more than there are processors: a test waits for servers, leases and processes more than it computes.
-	$(CARGO) nextest run --workspace $(FEATURES) --no-fail-fast --test-threads "$$(( $$(nproc) + 1 ))"
+	# Two more than there are processors: a test waits for servers, leases and processes more than it computes.
+	$(CARGO) nextest run --workspace $(FEATURES) --no-fail-fast --test-threads "$$(( $$(nproc) + 2 ))"
 	echo "*** not run here: every fault of the databases, every crash point; they are part of make chaos ***"
 else
 	@echo "cargo-nextest is not installed: running the same tests with cargo test, one test binary after the other"
