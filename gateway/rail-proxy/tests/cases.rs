@@ -338,7 +338,7 @@ fn case_p17_each_way_to_lose_an_answer_is_a_timeout_and_is_sent_once() {
 #[test]
 fn case_p19_a_replay_of_what_is_in_flight() {
     with_world(async |world| {
-        let proxy = world.proxy_with(&[("rail.read-timeout", "30s")], Host::system()).await;
+        let proxy = world.proxy_with(&[("rail.read-timeout", "9s")], Host::system()).await;
         world.payments().claimed("p1", "a1", 7);
         world.rail.rule("p1", "latency", 5_000).await;
         let first = {
@@ -636,7 +636,7 @@ fn a_rail_that_cannot_be_reached_is_ambiguous_too() {
 fn a_locked_store_loses_no_outcome() {
     with_world(async |world| {
         let proxy = async |store_timeout: &str| {
-            let settings = [("rail.store.timeout", store_timeout), ("rail.read-timeout", "30s")];
+            let settings = [("rail.store.timeout", store_timeout), ("rail.read-timeout", "9s")];
             world.proxy_with(&settings, Host::system()).await
         };
         world.payments().claimed("p1", "a1", 7);
