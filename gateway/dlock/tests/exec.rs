@@ -257,25 +257,7 @@ fn case_l01_the_whole_group_is_gone_before_another_can_have_the_key() {
         beat.display(),
         group_file.display()
     );
-    let mut child = dlock()
-        .args([
-            "exec",
-            "k",
-            // Three seconds from the SIGKILL to the end of the lease, in which a machine may stand still.
-            "--ttl",
-            "13s",
-            "--set",
-            "lock.client.safety-margin=6s",
-            "--lock-server",
-            &relay.url(),
-            "--",
-            "sh",
-            "-c",
-            &script,
-        ])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = relay.exec(&script).stderr(Stdio::piped()).spawn().unwrap();
     let group = group_in(&group_file);
     until("the grandchild works", || {
         std::fs::metadata(&beat).is_ok_and(|beat| beat.len() > 20)

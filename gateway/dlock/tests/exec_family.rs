@@ -8,7 +8,7 @@
 mod common;
 
 use common::scenario::docker;
-use common::{Lab, OFTEN, Relay, binary, code, dlock, stderr, stdout, until, wait};
+use common::{Lab, OFTEN, Relay, binary, code, stderr, stdout, until, wait};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -67,22 +67,8 @@ fn no_descendant_overlaps(kind: &str, script: &str) {
     let dir = lab.dir.path();
     std::fs::write(dir.join("daemon.sh"), DAEMON).unwrap();
     let relay = Relay::to(&lab.server.addr);
-    let mut child = dlock()
-        .args([
-            "exec",
-            "k",
-            // Three seconds from the SIGKILL to the end of the lease, in which a machine may stand still.
-            "--ttl",
-            "13s",
-            "--set",
-            "lock.client.safety-margin=6s",
-            "--lock-server",
-            &relay.url(),
-            "--",
-            "sh",
-            "-c",
-            script,
-        ])
+    let mut child = relay
+        .exec(script)
         .current_dir(dir)
         .stderr(Stdio::null())
         .spawn()

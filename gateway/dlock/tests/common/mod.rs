@@ -230,6 +230,16 @@ impl Relay {
         format!("http://{}", self.addr)
     }
 
+    /// `dlock exec k` on the other side, with three seconds from its SIGKILL to the end of its lease, in which a machine may
+    /// stand still.
+    pub fn exec(&self, script: &str) -> Command {
+        let times = ["--ttl", "13s", "--set", "lock.client.safety-margin=6s"];
+        let mut command = dlock();
+        command.args(["exec", "k", "--lock-server", &self.url()]);
+        command.args(times).args(["--", "sh", "-c", script]);
+        command
+    }
+
     pub fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
     }
