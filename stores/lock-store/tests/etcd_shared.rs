@@ -7,8 +7,8 @@
 mod etcd_support;
 
 use etcd_support::place::{
-    LONG, Place, WITHIN, acquire, ask, beat, count, facts, granted, holder, key, one_holder_at_a_time, open, opening,
-    release, renew, sid, until,
+    LONG, Place, WITHIN, acquire, ask, beat, count, facts, granted, granted_at_once, holder, key, one_holder_at_a_time,
+    open, opening, release, renew, sid, until,
 };
 use futures_util::future::join_all;
 use lock_api::{AcquireOutcome, EventKind, HeartbeatOutcome, LockStore, ReleaseOutcome, RenewOutcome, SessionRegistry};
@@ -76,17 +76,15 @@ async fn two_sweepers_record_each_end_once() {
     let stores = [place.open_with(&options).await, place.open_with(&options).await];
     let short = Duration::from_secs(5);
     open(&stores[0], "keeps", LONG).await;
-    // At once, since on a busy machine one after the other may take longer than they last.
-    let made = |answers: Vec<AcquireOutcome>| answers.iter().all(|a| matches!(a, AcquireOutcome::Granted { .. }));
     for (half, store) in stores.iter().enumerate() {
         let batch = (half * 20..half * 20 + 20).map(|n| ask(&format!("k{n}"), "keeps", &format!("r{n}"), short));
-        assert!(made(store.acquire(batch.collect(), WITHIN).await.unwrap()));
+        granted_at_once(store, batch).await;
     }
     for n in 0..5 {
         // Told by stamps.
         open(&stores[n % 2], &format!("short{n}"), short).await;
         let batch = (0..3).map(|k| ask(&format!("s{n}/{k}"), &format!("short{n}"), "r", LONG));
-        assert!(made(stores[n % 2].acquire(batch.collect(), WITHIN).await.unwrap()));
+        granted_at_once(&stores[n % 2], batch).await;
     }
     let all_recorded = async || {
         let facts = facts(&stores[0]).await;
@@ -133,16 +131,8 @@ async fn a_lease_that_runs_out_frees_its_grants_and_the_facts_follow() {
     let began = Instant::now();
     open(&stores[0], "dies", LEASE).await;
     open(&stores[0], "lives", LONG).await;
-    // At once, since on a busy machine one after the other may take longer than the lease.
     let batch = (0..30).map(|n| ask(&format!("k{n}"), "dies", &format!("r{n}"), LONG));
-    let answers = stores[0].acquire(batch.collect(), WITHIN).await.unwrap();
-    let tokens: Vec<_> = answers
-        .into_iter()
-        .map(|answer| match answer {
-            AcquireOutcome::Granted { grant, replayed: false } => grant.token,
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let tokens = granted_at_once(&stores[0], batch).await;
     until("the key is free without a sweep", async || {
         holder(&stores[1], "k0").await.is_none()
     })
@@ -377,13 +367,8 @@ async fn case_l25_many_leases_run_out_together() {
     let ids: Vec<_> = (0..300).map(|n| format!("s{n:03}")).collect();
     let batch = ids.iter().map(|id| opening(id, Duration::from_secs(25))).collect();
     SessionRegistry::open(&stores[0], batch, WITHIN).await.unwrap();
-    let wanted = ids.iter().map(|id| ask(&format!("k/{id}"), id, "r", LONG)).collect();
-    let answers = stores[0].acquire(wanted, WITHIN).await.unwrap();
-    let made = answers
-        .iter()
-        .filter(|a| matches!(a, AcquireOutcome::Granted { .. }))
-        .count();
-    assert_eq!(made, 300);
+    let wanted = ids.iter().map(|id| ask(&format!("k/{id}"), id, "r", LONG));
+    assert_eq!(granted_at_once(&stores[0], wanted).await.len(), 300);
     let (mut sweeps, mut ended) = (0, 0);
     until("all have ended", async || {
         sweeps += 1;

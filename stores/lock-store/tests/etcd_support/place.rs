@@ -126,6 +126,16 @@ pub async fn granted(store: &EtcdLockStore, at: &str, session: &str, request: &s
     }
 }
 
+/// Grants all of them, in one call: on a busy machine one after the other may take longer than a short lease lasts.
+pub async fn granted_at_once(store: &EtcdLockStore, batch: impl Iterator<Item = AcquireRequest>) -> Vec<FencingToken> {
+    let answers = store.acquire(batch.collect(), WITHIN).await.unwrap();
+    let token = |answer| match answer {
+        AcquireOutcome::Granted { grant, replayed: false } => grant.token,
+        other => panic!("{other:?}"),
+    };
+    answers.into_iter().map(token).collect()
+}
+
 pub async fn release(store: &EtcdLockStore, at: &str, session: &str, token: FencingToken) -> ReleaseOutcome {
     let request = ReleaseRequest {
         key: key(at),
