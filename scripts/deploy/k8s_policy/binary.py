@@ -73,9 +73,10 @@ def component(binary, world, workload, folder):
             yield f"{world.overlay}: {workload.name}: {name} is {value} in the file and {printed.get(name)} in effect"
     if "DLOCK_EXECUTOR_OWNER" in variables and printed.get("executor.owner") != variables["DLOCK_EXECUTOR_OWNER"]:
         yield f"{world.overlay}: {workload.name}: its owner is not the pod's name"
+    code, _, err = binary.run([*command, "--print-config"], variables | LINK)
+    if code != 0 or not all(name in err for name in LINK):
+        yield f"{workload.name}: the variables of a Service dlock-etcd are not passed over with a warning: exit code {code}: {err}"
     # That each of these fails is what makes the success above mean something.
-    if binary.run([*command, "--print-config"], variables | LINK)[0] == 0:
-        yield f"{workload.name}: a Service's variable DLOCK_ETCD_… is taken, so enableServiceLinks need not be off"
     good = file.read_text()
     file.write_text(good + SLIP)
     if binary.run([*command, "--print-config"], variables)[0] == 0:

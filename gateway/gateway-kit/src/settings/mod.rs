@@ -7,6 +7,7 @@
 //! configuration does not start.
 
 mod checks;
+mod platform;
 mod table;
 mod value;
 
@@ -158,6 +159,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct Settings {
     entries: BTreeMap<&'static str, Entry>,
+    of_a_service: Vec<String>,
 }
 
 /// Variables that begin with `DLOCK_` and are no configuration: what `dlock exec` hands to its child (C5.2), the
@@ -200,11 +202,15 @@ impl Settings {
                 );
             }
         }
-        let mut settings = Self { entries };
+        let mut settings = Self {
+            entries,
+            of_a_service: Vec::new(),
+        };
         if let Some(path) = file {
             settings.apply_file(path)?;
         }
         settings.apply_env(env)?;
+        settings.of_a_service.sort();
         settings.apply_flags(flags)?;
         settings.store_follows_url();
         settings.check()?;
@@ -255,6 +261,10 @@ impl Settings {
                 continue;
             }
             let Some(setting) = SETTINGS.iter().find(|s| s.is_known() && s.variable() == variable) else {
+                if platform::is_of_a_service(&variable, &text) {
+                    self.of_a_service.push(variable);
+                    continue;
+                }
                 return Err(ConfigError::Unknown {
                     hint: hint(&variable, |s| s.variable()),
                     name: variable,
@@ -391,6 +401,12 @@ impl Settings {
             Value::Text(value) => Some(value),
             other => panic!("{name} is no text but {other:?}"),
         }
+    }
+
+    /// The variables that were passed over because a platform sets them for a Service called `dlock` or `dlock-…`, in order.
+    #[must_use]
+    pub fn of_a_service(&self) -> &[String] {
+        &self.of_a_service
     }
 
     /// Where the value of `name` came from, for a message to a human.

@@ -631,3 +631,51 @@ fn what_is_said_of_tls_to_the_rail_goes_together() {
         assert!(said.contains(part), "{said}");
     }
 }
+
+/// What Kubernetes gives each container where a Service is called `dlock`, and another one `dlock-etcd`.
+const OF_SERVICES: &[(&str, &str)] = &[
+    ("DLOCK_ETCD_PORT_2379_TCP_ADDR", "fd00::1"),
+    ("DLOCK_ETCD_SERVICE_HOST", "fd00::1"),
+    ("DLOCK_LOCK_SERVER_PORT", "tcp://10.0.0.2:7400"),
+    ("DLOCK_PORT", "tcp://10.0.0.1:7400"),
+    ("DLOCK_PORT_7400_TCP", "tcp://[fd00::1]:7400"),
+    ("DLOCK_PORT_7400_TCP_ADDR", "10.0.0.1"),
+    ("DLOCK_PORT_7400_TCP_PORT", "7400"),
+    ("DLOCK_PORT_7400_TCP_PROTO", "tcp"),
+    ("DLOCK_SERVICE_HOST", "10.0.0.1"),
+    ("DLOCK_SERVICE_PORT", "7400"),
+    ("DLOCK_SERVICE_PORT_HTTP_API", "7400"),
+];
+
+#[test]
+fn case_l42_variables_of_a_service_called_dlock_are_passed_over() {
+    let settings = from_env(OF_SERVICES).unwrap();
+    assert_eq!(settings.differing(&Settings::defaults()), Vec::<&str>::new());
+    let names: Vec<_> = OF_SERVICES.iter().map(|(name, _)| *name).collect();
+    assert_eq!(settings.of_a_service(), names);
+    // Beside them a setting is read, and its own variable is no Service's.
+    let settings = from_env(&[OF_SERVICES, &[("DLOCK_HTTP_REQUEST_TIMEOUT", "7s")]].concat()).unwrap();
+    assert_eq!(settings.duration("http.request-timeout"), Duration::from_secs(7));
+}
+
+#[test]
+fn case_l42_a_misspelt_setting_still_is_an_error() {
+    for (name, value) in [
+        ("DLOCK_PORT", "7400"),
+        ("DLOCK_PORT", "http://10.0.0.1:7400"),
+        ("DLOCK_HTTP_PORT", "7400"),
+        ("DLOCK_SERVICE_HOST", "lock.example"),
+        ("DLOCK_SERVICE_PORT", "15s"),
+        ("DLOCK_SERVICE_PORTS", "7400"),
+        ("DLOCK_PORT_7400_TCP_ADR", "10.0.0.1"),
+        ("DLOCK_PORT_0_TCP", "tcp://10.0.0.1:7400"),
+        ("DLOCK_LOCK_SESSION_TLL", "15s"),
+    ] {
+        let refused = from_env(&[OF_SERVICES, &[(name, value)]].concat());
+        let found = refused.as_ref().map(Settings::of_a_service);
+        assert!(
+            matches!(refused, Err(ConfigError::Unknown { .. })),
+            "{name}={value}: {found:?}"
+        );
+    }
+}
