@@ -284,14 +284,14 @@ impl Desk {
             view.refresh(up).await;
             let now_ms = up.now();
             let shown = view.show(now_ms);
-            let html = page::live(&shown, up).into_string();
+            let html = gateway_kit::shown_html(&page::live(&shown, up).into_string()).into_owned();
             if html != last {
                 last.clone_from(&html);
                 self.seq.set(self.seq.get() + 1);
                 read.frames.send_replace(Some(Arc::new(Frame {
                     seq: self.seq.get(),
                     at_ms: now_ms,
-                    title: shown.title,
+                    title: gateway_kit::shown(&shown.title).into_owned(),
                     html,
                 })));
             }

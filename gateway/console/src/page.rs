@@ -145,7 +145,7 @@ pub(crate) struct Document<'a> {
 }
 
 pub(crate) fn document(page: &Document<'_>) -> String {
-    html! {
+    let html = html! {
         (DOCTYPE)
         html lang="en" {
             head {
@@ -192,7 +192,8 @@ pub(crate) fn document(page: &Document<'_>) -> String {
             }
         }
     }
-    .into_string()
+    .into_string();
+    gateway_kit::shown_html(&html).into_owned()
 }
 
 /// A link to a page of the console.

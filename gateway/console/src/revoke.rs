@@ -44,12 +44,16 @@ pub(crate) struct Filled {
 impl Filled {
     /// What is wrong with it, by field.
     fn wrong(&self, key: &LockKey) -> Option<(&'static str, String)> {
-        let named = |text: &str| OPERATOR_CHARS.contains(&text.chars().count()) && !text.chars().any(char::is_control);
+        let named =
+            |text: &str| OPERATOR_CHARS.contains(&text.chars().count()) && !text.chars().any(gateway_kit::is_hidden);
         if self.key != key.as_str() {
             return Some(("key", "is not the key of this lock: type it exactly".to_owned()));
         }
         if !named(self.operator.trim()) {
-            return Some(("operator", "must be 1 to 128 characters in one line".to_owned()));
+            return Some((
+                "operator",
+                "must be 1 to 128 characters that show, in one line".to_owned(),
+            ));
         }
         if gateway_kit::reason(&self.reason).is_err() {
             return Some(("reason", "must be 8 to 500 characters in one line".to_owned()));

@@ -44,17 +44,18 @@ pub struct OutputArgs {
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => gateway_kit::shown(text).into_owned(),
         // What a session holds: each key with its token.
         Value::Array(items) if items.iter().all(|item| item.get("key").is_some()) => items
             .iter()
             .map(|item| format!("{}#{}", plain(at(item, "key")), plain(at(item, "token"))))
             .collect::<Vec<_>>()
             .join(" "),
-        other => other.to_string(),
+        other => gateway_kit::shown(&other.to_string()).into_owned(),
     }
 }
 
+/// Writes what has been made safe to show.
 fn write(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     // Columns are padded; the last one's padding is of no use to anybody.
@@ -80,7 +81,7 @@ fn at<'v>(value: &'v Value, path: &str) -> &'v Value {
 pub fn object(format: Format, value: &impl Serialize) -> Result<(), Failure> {
     let value = json(value)?;
     if format == Format::Json {
-        return write(&format!("{value:#}\n"));
+        return write(&gateway_kit::shown_json(&format!("{value:#}\n")));
     }
     let mut table = Table::new();
     table.load_style(NOTHING);
@@ -108,7 +109,7 @@ fn flatten(prefix: &str, value: &Value, table: &mut Table) {
 pub fn list(format: Format, page: &impl Serialize, columns: &[Column]) -> Result<(), Failure> {
     let page = json(page)?;
     if format == Format::Json {
-        return write(&format!("{page:#}\n"));
+        return write(&gateway_kit::shown_json(&format!("{page:#}\n")));
     }
     let items = page.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
     let mut table = Table::new();
@@ -128,7 +129,7 @@ pub fn list(format: Format, page: &impl Serialize, columns: &[Column]) -> Result
 /// One line of a stream.
 pub fn line(format: Format, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<(), Failure> {
     match format {
-        Format::Json => write(&format!("{}\n", json(value)?)),
-        Format::Table => write(&format!("{}\n", text())),
+        Format::Json => write(&gateway_kit::shown_json(&format!("{}\n", json(value)?))),
+        Format::Table => write(&gateway_kit::shown_lines(&format!("{}\n", text()))),
     }
 }

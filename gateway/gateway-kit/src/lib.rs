@@ -28,6 +28,7 @@ mod reason;
 mod settings;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod text;
 
 pub use extract::{
     ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, Noted, OperatorName, Query, Token, Trace, path_value,
@@ -40,3 +41,4 @@ pub use peer::Peer;
 pub use problem::ApiError;
 pub use reason::{REASON_CHARS, reason};
 pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};
+pub use text::{is_formula, is_hidden, shown, shown_html, shown_json, shown_lines, visible};

@@ -5,6 +5,7 @@
 //! On failure: a line that cannot be written is lost; logging never stops the process.
 
 use crate::Settings;
+use crate::text::{shown_json, shown_lines};
 use serde_json::{Map, Value};
 use std::fmt;
 use std::io::IsTerminal;
@@ -100,7 +101,11 @@ fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dy
     let registry = tracing_subscriber::registry().with(filter);
     let started = if pretty {
         registry
-            .with(tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(to))
+            .with(
+                tracing_subscriber::fmt::layer()
+                    .with_ansi(colours)
+                    .with_writer(move || Shown(to())),
+            )
             .try_init()
     } else {
         registry.with(JsonLines { component, to }).try_init()
@@ -122,6 +127,22 @@ fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dy
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         tracing::error!(event = "panicked", detail = text, place);
     }));
+}
+
+/// Lines for people, without characters that do not show.
+struct Shown(Box<dyn std::io::Write>);
+
+impl std::io::Write for Shown {
+    // A line comes in one piece.
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0
+            .write_all(shown_lines(&String::from_utf8_lossy(line)).as_bytes())?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 struct JsonLines {
@@ -172,7 +193,8 @@ impl JsonLines {
         line.extend(spans);
         line.extend(event);
         line.insert("target".to_owned(), target.into());
-        let mut text = Value::Object(line).to_string();
+        let text = Value::Object(line).to_string();
+        let mut text = shown_json(&text).into_owned();
         text.push('\n');
         text
     }
@@ -247,5 +269,20 @@ mod tests {
             (Some("ab"), Some("info"))
         );
         assert!(line["at"].as_str().unwrap().len() > 10);
+    }
+
+    #[test]
+    fn case_s9_a_line_shows_every_character() {
+        let layer = JsonLines {
+            component: "lock-server",
+            to: || Box::new(std::io::sink()),
+        };
+        let event = serde_json::json!({"event": "revoked", "reason": "a\u{202e}b\u{2028}"});
+        let line = layer.line("INFO", "x", Map::new(), event.as_object().unwrap().clone());
+        assert!(line.contains(r"a\u202eb\u2028"), "{line}");
+        let mut read = Vec::new();
+        let text = "a\u{1b}[1m\u{202e}b\n";
+        read.extend_from_slice(shown_lines(text).as_bytes());
+        assert_eq!(String::from_utf8(read).unwrap(), "a\u{1b}[1m\\u{202e}b\n");
     }
 }

@@ -76,6 +76,7 @@ impl Config {
             return Err(wrong("executor.lock-servers", "names no server"));
         }
         let owner = Owner::new(needed("executor.owner")?).map_err(|error| wrong("executor.owner", error.reason))?;
+        gateway_kit::visible("owner", owner.as_str()).map_err(|error| wrong("executor.owner", error.reason))?;
         let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let lock_options = ClientOptions::configured(
             owner,

@@ -66,7 +66,7 @@ fn csv_rows(text: &str) -> Result<Vec<LedgerRow>, String> {
         let plain = |place: usize| {
             let cell = cell(place);
             match cell.strip_prefix('\'') {
-                Some(rest) if rest.starts_with(['=', '+', '-', '@']) => rest.to_owned(),
+                Some(rest) if gateway_kit::is_formula(rest) => rest.to_owned(),
                 _ => cell.to_owned(),
             }
         };

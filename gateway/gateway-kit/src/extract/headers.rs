@@ -22,7 +22,7 @@ fn single<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, &'s
         .map_err(|_| "must be UTF-8")
 }
 
-/// A header's text of 1 to `chars_max` characters without control characters.
+/// A header's text of 1 to `chars_max` characters: a name, so each of them shows.
 fn text(headers: &HeaderMap, name: &'static str, chars_max: usize) -> Result<Option<String>, ApiError> {
     let value = single(headers, name).map_err(|reason| ApiError::invalid(name, reason))?;
     match value {
@@ -30,6 +30,7 @@ fn text(headers: &HeaderMap, name: &'static str, chars_max: usize) -> Result<Opt
         Some(value)
             if !value.is_empty() && value.chars().count() <= chars_max && !value.chars().any(char::is_control) =>
         {
+            crate::visible(name, value)?;
             Ok(Some(value.to_owned()))
         }
         Some(_) => {

@@ -14,6 +14,13 @@ use lock_api::{Heartbeat, HeartbeatOutcome, OpenSession, Owner, SessionId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+/// The name of a session's owner: people tell owners apart by what they see (case S9). Names recorded before this rule stay.
+fn owner(name: String) -> Result<Owner, ApiError> {
+    let owner = Owner::new(name)?;
+    gateway_kit::visible("owner", owner.as_str())?;
+    Ok(owner)
+}
+
 /// L1: opens a session.
 #[utoipa::path(
     post, path = "/v1/sessions", operation_id = "open_session", tag = "sessions",
@@ -32,7 +39,7 @@ pub(crate) async fn open_session(
     let ttl = server.bounds.ttl(body.ttl_ms)?;
     let request = OpenSession {
         session_id: session_id(server.host.ids.ulid())?,
-        owner: Owner::new(body.owner)?,
+        owner: owner(body.owner)?,
         ttl: ttl.unwrap_or_else(|| configured(server.bounds.session_ttl)),
         metadata: metadata(body.metadata)?,
     };

@@ -56,7 +56,7 @@ fn page(header: Option<[&str; 9]>, rows: &[LedgerRow]) -> Result<Vec<u8>, Cut> {
 
 /// A text cell that a spreadsheet would take for a formula is disarmed.
 fn cell(text: &str) -> Cow<'_, str> {
-    if text.starts_with(['=', '+', '-', '@']) {
+    if gateway_kit::is_formula(text) {
         Cow::Owned(format!("'{text}"))
     } else {
         Cow::Borrowed(text)
@@ -85,5 +85,12 @@ mod tests {
             "entry_id,payout_id,account_id,amount_minor,currency,exponent,token,at,rail_reference\n\
              1,'-P,A,-400,EUR,2,5,1970-01-01T00:00:00.000Z,\"'=cmd(),\"\"x\"\"\"\n"
         );
+    }
+
+    #[test]
+    fn case_s9_a_formula_in_fullwidth_is_disarmed() {
+        assert_eq!(cell("\u{ff1d}cmd"), "'\u{ff1d}cmd");
+        assert_eq!(cell("\u{200b}=cmd"), "'\u{200b}=cmd");
+        assert_eq!(cell("plain"), "plain");
     }
 }
