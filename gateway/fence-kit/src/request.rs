@@ -2,7 +2,7 @@
 
 use actix_web::dev::Payload;
 use actix_web::http::Method;
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderName};
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use actor_kit::TraceContext;
 use gateway_kit::{ApiError, Token};
@@ -23,13 +23,19 @@ pub fn token_of(request: &HttpRequest) -> Result<FencingToken, ApiError> {
         .map(|token| token.0)
 }
 
+/// A header's name as CGI and what follows it (WSGI, PHP, Rack) reads it: a dash and an underscore are one.
+pub(crate) fn dashed(name: &HeaderName) -> String {
+    name.as_str().replace('_', "-")
+}
+
 /// Whether a request only reads, as its method says, and says nothing else in another place.
 #[must_use]
 pub fn only_reads(request: &HttpRequest) -> bool {
     matches!(*request.method(), Method::GET | Method::HEAD)
-        && METHOD_OVERRIDES
-            .iter()
-            .all(|name| !request.headers().contains_key(*name))
+        && !request
+            .headers()
+            .keys()
+            .any(|name| METHOD_OVERRIDES.contains(&dashed(name).as_str()))
 }
 
 /// The trace a request belongs to, as 32 hexadecimal digits: the one its gateway's frame gave it, else its caller's, else a

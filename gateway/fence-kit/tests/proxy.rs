@@ -128,6 +128,36 @@ async fn a_key_may_come_from_a_header_and_reads_may_be_fenced() {
 }
 
 #[tokio::test]
+async fn case_s11_no_header_leads_the_service_to_another_path_than_the_keys() {
+    let (_directory, service, proxy) = world(json!({})).await;
+    let headers = [
+        ("x-fencing-token", "7"),
+        ("X-Original-URL", "/accounts/B"),
+        ("X-Rewrite-URL", "/accounts/B"),
+        ("X_Original_URL", "/accounts/B"),
+        ("X-Forwarded-Uri", "/accounts/B"),
+        ("Destination", "/accounts/B"),
+        ("cookie", "a=1"),
+    ];
+    for method in ["PUT", "GET"] {
+        let answer = send(&proxy.listen, &wire(method, "/accounts/A", &headers, None))
+            .await
+            .unwrap();
+        assert_eq!(answer.status, 200, "{method}: {answer:?}");
+        let seen = service.seen().pop().unwrap();
+        assert!(
+            !seen.head.contains("/accounts/B") && seen.head.contains("cookie: a=1"),
+            "{}",
+            seen.head
+        );
+    }
+    // A read that says in a header that it is none needs a token, however the name is written.
+    let disguised = wire("GET", "/accounts/A", &[("X_HTTP_Method_Override", "PUT")], None);
+    let answer = send(&proxy.listen, &disguised).await.unwrap();
+    assert_eq!((answer.status, answer.code().as_str()), (400, "FENCING_TOKEN_REQUIRED"));
+}
+
+#[tokio::test]
 async fn what_travels_on_is_what_was_asked_and_answered_and_nothing_of_one_connection() {
     let (_directory, service, proxy) = world(json!({ "body_limit": 3 << 20 })).await;
     let large = vec![b'y'; 1 << 20];

@@ -132,7 +132,12 @@ async fn prepare(
     let plan = Plan {
         method: request.method().clone(),
         url,
-        headers: for_service(request.headers(), read, request.peer_addr().map(|peer| peer.ip())),
+        headers: for_service(
+            request.headers(),
+            read,
+            matches!(options.key, super::KeySource::PrefixSegments(_)),
+            request.peer_addr().map(|peer| peer.ip()),
+        ),
         body: body(request, payload, options.body_bytes_max, options.timeout).await?,
         connect_within: options.connect_timeout.min(options.timeout),
         piece_within: options.timeout,

@@ -1,5 +1,6 @@
 //! Which headers travel on: all but those of one connection (RFC 9110 §7.6.1).
 
+use crate::request::dashed;
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use std::net::IpAddr;
 
@@ -14,6 +15,32 @@ const OF_ONE_CONNECTION: [&str; 9] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+];
+
+/// Headers by which a service, or what stands before it, takes another path than the request's own, or writes to a second one.
+/// Where the key comes from the path, a request that carries one of them could act on another key's thing (case S11).
+/// Sources: `X-Original-URL`, `X-Rewrite-URL`: IIS and the frameworks that follow it (CVE-2018-14773 of Symfony and Zend); the
+/// `…-Uri` and `…-Path`: nginx, Traefik, Caddy and Envoy; `X-Forwarded-Prefix` and `Script-Name`: the prefix that Spring, Werkzeug
+/// and WSGI servers put before or cut from the path; `Destination`: COPY and MOVE of WebDAV (RFC 4918 §10.3).
+const OF_ANOTHER_PATH: [&str; 18] = [
+    "destination",
+    "script-name",
+    "x-envoy-original-path",
+    "x-forwarded-path",
+    "x-forwarded-prefix",
+    "x-forwarded-uri",
+    "x-forwarded-url",
+    "x-ms-original-url",
+    "x-original-path",
+    "x-original-uri",
+    "x-original-url",
+    "x-path-info",
+    "x-replaced-path",
+    "x-request-uri",
+    "x-rewrite-uri",
+    "x-rewrite-url",
+    "x-script-name",
+    "x-waws-unencoded-url",
 ];
 
 /// The names that `Connection` lists.
@@ -39,15 +66,18 @@ fn end_to_end(headers: &HeaderMap) -> impl Iterator<Item = (HeaderName, HeaderVa
 }
 
 /// What is asked of the service. `fenced` are the headers that the fence has read: they travel on as they were read,
-/// whatever `Connection` says of them, and nothing travels beside them that a service might take for one of them.
+/// whatever `Connection` says of them, and nothing travels beside them that a service might take for one of them; nor for the
+/// path, where the fence has read its key there.
 pub(crate) fn for_service(
     headers: &HeaderMap,
     fenced: Vec<(HeaderName, HeaderValue)>,
+    path_is_key: bool,
     peer: Option<IpAddr>,
 ) -> Vec<(HeaderName, HeaderValue)> {
     let alike = |name: &HeaderName| {
-        let dashed = name.as_str().replace('_', "-");
+        let dashed = dashed(name);
         fenced.iter().any(|(own, _)| own.as_str() == dashed)
+            || path_is_key && OF_ANOTHER_PATH.contains(&dashed.as_str())
     };
     let own = ["host", "expect", "x-forwarded-for", "x-forwarded-host", "via"];
     let mut kept: Vec<_> = end_to_end(headers)
@@ -139,7 +169,7 @@ mod tests {
             HeaderName::from_static("x-fencing-token"),
             HeaderValue::from_static("7"),
         )];
-        let sent = for_service(&headers, fenced, Some("10.0.0.2".parse().unwrap()));
+        let sent = for_service(&headers, fenced, true, Some("10.0.0.2".parse().unwrap()));
         assert_eq!(
             shown(&sent),
             [
@@ -150,5 +180,20 @@ mod tests {
                 "x-forwarded-host: shop.example"
             ]
         );
+    }
+
+    #[test]
+    fn case_s11_a_header_of_another_path_is_dropped_where_the_path_is_the_key() {
+        let mut headers = HeaderMap::new();
+        for name in OF_ANOTHER_PATH {
+            for form in [name.to_owned(), name.replace('-', "_")] {
+                headers.insert(form.parse().unwrap(), HeaderValue::from_static("/accounts/B"));
+            }
+        }
+        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
+        let sent = |path_is_key| for_service(&headers, Vec::new(), path_is_key, None);
+        assert_eq!(shown(&sent(true)), ["accept: */*", "via: 1.1 dlock-fence"]);
+        assert_eq!(sent(false).len(), headers.len() + 1);
+        assert!(OF_ANOTHER_PATH.is_sorted());
     }
 }
