@@ -17,7 +17,7 @@ use actor_kit::{Kit, TraceQuery, is_guarded};
 use host_kit::{Blocking, Host};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::Duration;
@@ -122,6 +122,7 @@ impl BlackBox {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.written += 1;
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
+        is_ours(&self.dir)?;
         let process = self.kit.trace().process();
         let prefix = format!("dlock-trace-{}-", process.component());
         let name = format!(
@@ -147,6 +148,32 @@ impl BlackBox {
         prune(&self.dir, &prefix, self.files_max)?;
         Ok(path)
     }
+}
+
+/// Refuses a directory that somebody else laid (case S12): a trace names accounts and keys, and whoever may write there may take a
+/// file away or put another one in its place.
+fn is_ours(dir: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(dir)?;
+    let own = fs::metadata("/proc/self")?.uid();
+    let (owner, mode) = (found.uid(), found.mode());
+    let refuse = |why: String| {
+        let advice = "take it away, or have debug.dump-dir name a directory of this user's own";
+        Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            format!("{why}: {advice}"),
+        ))
+    };
+    if !found.is_dir() {
+        return refuse("it is a link, not a directory".to_owned());
+    }
+    if owner != own && owner != 0 {
+        return refuse(format!("it belongs to user {owner}, not to {own} or root"));
+    }
+    // In a directory with the sticky bit a file is taken away by its owner alone.
+    if mode & 0o002 != 0 && mode & 0o1000 == 0 {
+        return refuse(format!("everybody may write there (mode {:o})", mode & 0o7777));
+    }
+    Ok(())
 }
 
 /// Takes the oldest files of this component away until at most `files_max` are left.
@@ -284,5 +311,29 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         assert!(black_box(&file, 3).write("quit").is_err());
+    }
+
+    #[test]
+    fn case_s12_a_planted_directory_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let (elsewhere, link) = (dir.path().join("elsewhere"), dir.path().join("link"));
+        fs::create_dir(&elsewhere).unwrap();
+        symlink(&elsewhere, &link).unwrap();
+        let refused = black_box(&link, 3).write("quit").unwrap_err();
+        assert!(refused.to_string().contains("link"), "{refused}");
+
+        let open = dir.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let refused = black_box(&open, 3).write("quit").unwrap_err();
+        assert!(refused.to_string().contains("777"), "{refused}");
+        for place in [&elsewhere, &open] {
+            assert!(names(place).is_empty());
+        }
+        for mode in [0o700, 0o755, 0o1777] {
+            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
+            black_box(&open, 9).write("quit").unwrap();
+        }
     }
 }
