@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A connection together with the attached files that could not be attached yet.
 pub(crate) struct Opened {
@@ -43,6 +43,18 @@ pub(crate) struct Exclusive {
     /// The file itself, whatever other name leads to it (a link). A lock by `flock` does not meet SQLite's own by `fcntl`.
     /// Closed after SQLite's connection, because closing any descriptor of a file frees the process's locks by `fcntl`.
     _file: File,
+    /// The name, where it was made here.
+    made: Option<PathBuf>,
+}
+
+impl Exclusive {
+    /// Takes away what was made beside a file that was refused. Who finds the name gone still meets the lock on the file.
+    pub(crate) fn withdraw(self) {
+        if let Some(name) = &self.made {
+            // A file that stays is in nobody's way.
+            let _ = std::fs::remove_file(name);
+        }
+    }
 }
 
 /// Takes the locks that keep a second process away from the file.
@@ -53,10 +65,22 @@ pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<Exclusive>,
     is_no_other_file(path)?;
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    Ok(Some(Exclusive {
-        _name: lock_one(path, Path::new(&name))?,
-        _file: lock_one(path, path)?,
-    }))
+    let name = PathBuf::from(name);
+    let made = (!name.exists()).then(|| name.clone());
+    let lock = lock_one(path, &name)?;
+    match lock_one(path, path) {
+        Ok(file) => Ok(Some(Exclusive {
+            _name: lock,
+            _file: file,
+            made,
+        })),
+        Err(error) => {
+            if let Some(name) = made {
+                let _ = std::fs::remove_file(name);
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Refuses what is there and is no database, before anything is made beside it.

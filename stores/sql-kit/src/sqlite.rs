@@ -81,10 +81,21 @@ impl Sqlite {
         } else {
             None
         };
-        let opened = open_writer(&options)?;
-        check(&opened.connection, &options)?;
         let file = crate::connection::file_name(&options.location);
-        migrate(&opened.connection, &file, options.migrations, host.clock.wall_ms())?;
+        let opened = open_writer(&options).and_then(|opened| {
+            check(&opened.connection, &options)?;
+            migrate(&opened.connection, &file, options.migrations, host.clock.wall_ms())?;
+            Ok(opened)
+        });
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                if let Some(lock) = lock {
+                    lock.withdraw();
+                }
+                return Err(error);
+            }
+        };
 
         let shared = Arc::new(Shared {
             clock: host.clock.clone(),

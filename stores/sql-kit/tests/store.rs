@@ -253,3 +253,21 @@ async fn a_second_user_of_an_exclusive_file_is_refused_by_name() {
     first.close().await;
     Sqlite::open(options, &Host::system()).unwrap();
 }
+
+/// What was refused is somebody else's, or a later program's: nothing of ours stays beside it.
+#[tokio::test]
+async fn a_file_that_is_refused_has_no_lock_file_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    Sqlite::open(file(&dir), &Host::system()).unwrap().close().await;
+    let mut older = file(&dir);
+    (older.exclusive, older.migrations) = (true, &SCHEMA[..1]);
+    assert!(Sqlite::open(older, &Host::system()).is_err());
+    let mut same = file(&dir);
+    same.exclusive = true;
+    let lock = dir.path().join("made/t.db.lock");
+    assert!(!lock.exists());
+    // An open store keeps its own.
+    let open = Sqlite::open(same, &Host::system()).unwrap();
+    assert!(lock.exists());
+    open.close().await;
+}
