@@ -26,19 +26,19 @@ JOBS = {"lock-server": 1, "payment-resource": 1, "rail-proxy": 1, "payout-execut
 PORTS = 9
 
 
-def free_ports():
-    """The first of PORTS free ports in a row on loopback."""
+def reserved_ports():
+    """The first of PORTS free ports in a row on loopback, and the sockets that keep them: bound, never listening. Linux lets a listener have
+    the same address where both allow it (SO_REUSEADDR), and gives it to nobody else that looks for a free one."""
     for _ in range(200):
         first = random.randrange(20000, 32000 - PORTS)
         held = []
         try:
             for port in range(first, first + PORTS):
                 held.append(socket.socket())
+                held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 held[-1].bind(("127.0.0.1", port))
-            return first
+            return first, held
         except OSError:
-            continue
-        finally:
             for one in held:
                 one.close()
     raise kit.Failure(f"no {PORTS} free ports in a row")
@@ -226,7 +226,7 @@ def a_fence_falls(prometheus, prom, up, dlock, folder, targets, own, first):
 
 def check(tools, dlock, folder):
     """Raises what is wrong; yields what was seen, in a line each."""
-    first = free_ports()
+    first, held = reserved_ports()
     own = f"127.0.0.1:{first + 7}"
     up = Process(folder, "dlock-up", [dlock, "up", "--dir", f"{folder}/up", "--base-port", str(first)], signal.SIGINT)
     prom = None
@@ -264,3 +264,5 @@ def check(tools, dlock, folder):
         for process in (prom, up):
             if process is not None:
                 process.end()
+        for one in held:
+            one.close()

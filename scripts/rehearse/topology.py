@@ -109,15 +109,14 @@ def names(tier, count):
     return [f"{tier}-{number}" for number in range(first, first + count)]
 
 
-def free_ports(count):
-    """Ports of loopback that are free now. Chosen here, so that a container keeps its port when it is started again."""
+def reserved_ports(count):
+    """Sockets that keep free ports of loopback: bound, never listening. Chosen here, so that a container keeps its port when it is started
+    again. Linux lets a listener have the same address where both allow it (SO_REUSEADDR), and gives it to nobody else that looks for one."""
     sockets = [socket.socket() for _ in range(count)]
     for one in sockets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
+    return sockets
 
 
 class Topology:
@@ -135,7 +134,9 @@ class Topology:
                 self.zone[member] = zone
                 self.node[member] = f"{zone}{(index // len(ZONES) + offset) % NODES_OF_A_ZONE + 1}"
         published = [*self.members["lock-server"], *self.members["payment-resource"], *self.members["rail-proxy"], "rail-stub"]
-        self.port = dict(zip(published, free_ports(len(published)), strict=True))
+        # Kept for as long as the topology is.
+        self.reserved = reserved_ports(len(published))
+        self.port = {member: one.getsockname()[1] for member, one in zip(published, self.reserved, strict=True)}
 
     def url(self, member):
         return f"http://127.0.0.1:{self.port[member]}"
