@@ -113,6 +113,12 @@ impl LockService {
         self.config.store_timeout * 2 + Duration::from_millis(500)
     }
 
+    /// How long an acquire may take beyond its wait: the store may be asked once more what it granted.
+    #[must_use]
+    pub fn acquire_within(&self) -> Duration {
+        self.within() + self.config.store_timeout
+    }
+
     async fn ask<M, T>(&self, message: M, trace: &TraceContext) -> Result<T, Refusal>
     where
         M: Ask<Answer = Result<T, Refusal>>,
@@ -170,7 +176,7 @@ impl LockService {
             received_at,
             wait,
         };
-        let within = wait + self.within() + self.config.store_timeout;
+        let within = wait + self.acquire_within();
         let answer = match self.clock.ask(message, within, trace).await {
             Ok(answer) => answer,
             Err(AskError::Overloaded) => Err(Refusal::Overloaded("requests")),

@@ -218,7 +218,8 @@ pub async fn run_and_tell(
     );
     let service = LockService::start(&kit, store, core_config(&settings), Metrics::new(&registry));
     let bounds = Bounds::of(&settings);
-    let wait_timeout = bounds.wait_max + settings.duration("http.request-timeout");
+    // Behind the bound inside, so that the frame never answers 503 while the store may still say what it granted.
+    let acquire_timeout = bounds.wait_max + service.acquire_within() + settings.duration("http.request-timeout");
 
     let (health, lineage, actors) = (service.clone(), service.clone(), service.clone());
     let (draining, ending) = (service.clone(), service.clone());
@@ -226,7 +227,7 @@ pub async fn run_and_tell(
     let gateway = Gateway::new("lock-server", &host, settings, registry, kit)
         .openapi(openapi_within(&bounds))
         .examples(include_str!("examples.json"))
-        .route_timeout("/v1/locks/{key}/acquire", wait_timeout)
+        .route_timeout("/v1/locks/{key}/acquire", acquire_timeout)
         .ready_check("store", move || {
             let service = health.clone();
             Box::pin(async move {

@@ -635,7 +635,7 @@ pub const SETTINGS: &[Setting] = &[
         },
         Some("5s"),
         ALL,
-        "How long a request may take before it is answered 503. Routes that wait on purpose add their wait.",
+        "How long a request may take before it is answered 503. Four routes wait on purpose and have a bound of their own instead: an acquire its wait, three `lock.store.timeout` and 500 ms; a submission `rail.read-timeout`, three `rail.store.timeout` and 500 ms; a lookup at the rail the smaller of `rail.read-timeout` and this, and three `rail.store.timeout`; the check of the ledger 60 s.",
     ),
     setting(
         "http.header-timeout",
