@@ -5,6 +5,7 @@ use actor_kit::TraceContext;
 use host_kit::Host;
 use http_client::{CallError, Caller, ClientOptions, LockServerApi, PaymentApi, RailProxyApi};
 use http_contract::Code;
+use lock_api::LockKey;
 use std::time::Duration;
 
 /// How long one call of the operator's verbs may take.
@@ -97,7 +98,39 @@ impl Needed {
 
 /// Reads an address.
 pub fn url(text: &str) -> Result<String, String> {
+    let instead = "give the address in its variable of the environment (--help names it)";
+    if let Some(warning) = crate::config::password_in_arguments("an address", text, instead) {
+        eprintln!("dlock: {warning}");
+    }
     http_client::base_url(text).map(str::to_owned).map_err(str::to_owned)
+}
+
+/// The key that a verb is about, in two forms, so that each lawful key can be named (case L45).
+#[derive(clap::Args, Debug, Clone)]
+#[group(id = "which_key", required = true, multiple = false)]
+pub struct KeyArgs {
+    /// The key, 1 to 256 bytes. One that begins with a dash is given as --key=KEY.
+    #[arg(value_name = "KEY", value_parser = lock_key)]
+    key: Option<LockKey>,
+    /// The key, whatever it begins with: `--key=-x`.
+    #[arg(long = "key", id = "named_key", value_name = "KEY", value_parser = lock_key, allow_hyphen_values = true)]
+    named: Option<LockKey>,
+}
+
+impl KeyArgs {
+    /// The key.
+    ///
+    /// # Errors
+    /// Never: the group demands one of the two.
+    pub fn get(&self) -> Result<LockKey, Failure> {
+        let key = self.key.as_ref().or(self.named.as_ref());
+        key.cloned().ok_or_else(|| Failure::usage("KEY is required"))
+    }
+}
+
+/// Reads a key.
+pub fn lock_key(text: &str) -> Result<LockKey, String> {
+    LockKey::new(text).map_err(|error| error.to_string())
 }
 
 /// The connections of one invocation.
@@ -144,6 +177,28 @@ impl Api {
             format!("no lock server could be reached ({})", unreached.join("; ")),
         );
         Err(failure.with_next_step(&LOCK_SERVER.next_step()))
+    }
+
+    /// Asks the lock servers for something that changes nothing: the next one whenever one does not answer, or cannot now. Which
+    /// one answered, by its place.
+    pub async fn first_that_answers<T>(
+        &self,
+        servers: &LockServerArgs,
+        call: impl AsyncFn(LockServerApi) -> Result<T, CallError>,
+    ) -> Result<(usize, T), Failure> {
+        let mut failures = Vec::new();
+        for (at, url) in servers.urls.iter().enumerate() {
+            let error = match call(LockServerApi::new(self.caller(url))).await {
+                Ok(answer) => return Ok((at, answer)),
+                Err(error) => error,
+            };
+            let failure = self.failed(LOCK_SERVER, url, error).await;
+            if !failure.is_passing() {
+                return Err(failure);
+            }
+            failures.push(failure.to_string());
+        }
+        Err(Failure::new(crate::exit::UNAVAILABLE, failures.join("; ")))
     }
 
     /// Asks the payment resource.
@@ -241,8 +296,8 @@ pub struct OperatorArgs {
 /// Looked at before anything is asked or done.
 fn operator(text: &str) -> Result<String, String> {
     let text = text.trim();
-    if !(1..=128).contains(&text.chars().count()) || text.chars().any(char::is_control) {
-        return Err("must be 1 to 128 characters without control characters".to_owned());
+    if !(1..=128).contains(&text.chars().count()) || text.chars().any(gateway_kit::is_hidden) {
+        return Err("must be 1 to 128 characters that show: no control characters, none of no width".to_owned());
     }
     Ok(text.to_owned())
 }

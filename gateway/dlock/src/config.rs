@@ -36,16 +36,68 @@ impl ConfigArgs {
     /// Loads the settings. `flags` are the subcommand's own flags by the names of the settings they stand for; an
     /// explicit `--set` of the same name comes first, so that the two are not silently ranked: the flag wins, as it is
     /// the more specific.
+    ///
+    /// What is worth a warning is said on standard error.
     pub fn load(&self, flags: &[(&str, Option<String>)]) -> Result<Settings, Failure> {
+        let settings = self.read(flags)?;
+        for warning in self.warnings(&settings, flags) {
+            eprintln!("dlock: {warning}");
+        }
+        Ok(settings)
+    }
+
+    fn read(&self, flags: &[(&str, Option<String>)]) -> Result<Settings, Failure> {
         let mut all = self.set.clone();
         for (name, value) in flags {
             if let Some(value) = value {
                 all.push(((*name).to_owned(), value.clone()));
             }
         }
-        Settings::load(self.config.as_deref(), std::env::vars(), &all)
-            .map_err(|error| Failure::usage(error.to_string()))
+        // A variable of somebody else need not be UTF-8.
+        let env = std::env::vars_os().filter_map(|(name, value)| {
+            let name = name.into_string().ok()?;
+            Some((name, value.to_string_lossy().into_owned()))
+        });
+        Settings::load(self.config.as_deref(), env, &all).map_err(|error| Failure::usage(error.to_string()))
     }
+
+    /// What is worth a warning once, at the start.
+    fn warnings(&self, settings: &Settings, flags: &[(&str, Option<String>)]) -> Vec<String> {
+        let mut warnings = Vec::new();
+        let of_a_service = settings.of_a_service();
+        if !of_a_service.is_empty() {
+            warnings.push(format!(
+                "{} of the environment belong to a Service called dlock and are no settings: passed over",
+                of_a_service.join(", ")
+            ));
+        }
+        let set = self.set.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let own = flags
+            .iter()
+            .filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+        for (name, value) in set.chain(own) {
+            let Some(setting) = gateway_kit::SETTINGS.iter().find(|setting| setting.name == name) else {
+                continue;
+            };
+            let file = format!("{}.password-file", name.trim_end_matches(".url"));
+            let file = gateway_kit::SETTINGS.iter().find(|setting| setting.name == file);
+            let file = file.map(|file| format!(", or give the password in a file: {}", file.name));
+            let instead = format!("set {} instead{}", setting.variable(), file.unwrap_or_default());
+            warnings.extend(password_in_arguments(name, value, &instead));
+        }
+        warnings
+    }
+}
+
+/// The warning for an address with a password that stands in the arguments of this process, where every user of the machine can
+/// read it (case S12). One that a variable of the environment gave stands there not.
+pub fn password_in_arguments(name: &str, value: &str, instead: &str) -> Option<String> {
+    let stands_there = || std::env::args_os().any(|arg| arg.to_string_lossy().contains(value));
+    (gateway_kit::mask(value) != value && stands_there()).then(|| {
+        format!(
+            "{name}: the arguments of a process can be read by others (ps, /proc), the password in them too; {instead}"
+        )
+    })
 }
 
 /// The handles of this process, with the fault points of a lab build armed.
@@ -131,11 +183,26 @@ impl Blame for fence_kit::RunError {
 }
 
 /// Files that a setting names and that have to be readable from the start.
-const READ_FILES: [&str; 3] = [
+const READ_FILES: [&str; 6] = [
+    "lock.store.ca-file",
+    "lock.store.cert-file",
+    "lock.store.key-file",
     "lock.store.password-file",
     "payment.store.password-file",
     "rail.store.password-file",
 ];
+
+/// An address of PostgreSQL that is none will be none after any number of restarts.
+fn databases_can_be_addressed(settings: &Settings) -> Result<(), Failure> {
+    for name in ["lock.store.url", "payment.store.url", "rail.store.url"] {
+        let url = settings.text(name).unwrap_or_default();
+        if url.starts_with("postgres:") || url.starts_with("postgresql:") {
+            let read = url.parse::<tokio_postgres::Config>();
+            read.map_err(|error| Failure::usage(format!("{name}: {}: {error}", gateway_kit::mask(url))))?;
+        }
+    }
+    Ok(())
+}
 
 fn files_can_be_read(settings: &Settings) -> Result<(), Failure> {
     for name in READ_FILES {
@@ -165,15 +232,23 @@ pub fn checked_component<E: Blame, F: Future<Output = Result<(), E>>>(
     check: impl FnOnce(&Settings) -> Result<(), E>,
     run: impl FnOnce(Settings, String, Host) -> F,
 ) -> crate::Outcome {
-    let settings = config.load(flags)?;
+    let settings = config.read(flags)?;
     check(&settings).map_err(|error| Failure::usage(error.to_string()))?;
+    let warnings = config.warnings(&settings, flags);
     if config.print_config {
+        for warning in warnings {
+            eprintln!("dlock: {warning}");
+        }
         print!("{}", settings.to_toml());
         return Ok(crate::exit::OK);
     }
     gateway_kit::init_logging(name, gateway_kit::LogFormat::configured(&settings));
     gateway_kit::apply_log_filter(settings.text("log.filter")).map_err(Failure::usage)?;
+    for detail in warnings {
+        tracing::warn!(event = "configuration_doubtful", detail);
+    }
     files_can_be_read(&settings)?;
+    databases_can_be_addressed(&settings)?;
     let host = host(&settings)?;
     let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
     let reloading = reload_on_hangup(config, flags, settings.clone());
@@ -220,7 +295,7 @@ async fn reload_on_hangup(
         if hangups.recv().await.is_none() {
             return std::future::pending().await;
         }
-        let read = match config.load(flags) {
+        let read = match config.read(flags) {
             Ok(read) => read,
             Err(error) => {
                 tracing::error!(event = "reload_refused", %error, "the configuration in force stays");

@@ -50,6 +50,11 @@ impl Failure {
         Self::new(USAGE, message)
     }
 
+    /// Whether the same may succeed later, or at another server.
+    pub const fn is_passing(&self) -> bool {
+        self.code == UNAVAILABLE
+    }
+
     /// With what to do about it, where nobody was reached.
     #[must_use]
     pub fn with_next_step(mut self, step: &str) -> Self {
@@ -68,13 +73,13 @@ impl Failure {
                 "exit_code": self.code,
                 "problem": self.problem,
             });
-            eprintln!("{told}");
+            eprintln!("{}", gateway_kit::shown_json(&told.to_string()));
             return ExitCode::from(self.code);
         }
-        eprintln!("dlock: {}", self.message);
+        eprintln!("dlock: {}", gateway_kit::shown_lines(&self.message));
         if let Some(problem) = &self.problem {
             for (field, value) in &problem.fields {
-                eprintln!("  {field}: {value}");
+                eprintln!("  {field}: {}", gateway_kit::shown_json(&value.to_string()));
             }
             eprintln!("  trace_id: {}", problem.trace_id);
         }

@@ -1,8 +1,8 @@
 //! The fence for somebody's own side effect: its SQL, and what an operator of a fencing proxy sees and does.
 
-use crate::api::{OperatorArgs, url};
+use crate::api::{KeyArgs, OperatorArgs, lock_key, url};
 use crate::exit::{Failure, OK, REFUSED};
-use crate::fence_proxy::{lock_key, sqlite};
+use crate::fence_proxy::sqlite;
 use crate::output::{self, Column, Format, OutputArgs};
 use fence_kit::proxy::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer, OpenRow};
 use fence_kit::{Keeper, KeeperOptions, SqliteMarks, sql};
@@ -31,9 +31,12 @@ enum Verb {
     },
     /// The requests that a fencing proxy passed on and has no answer to.
     Open {
-        /// Of this key alone.
-        #[arg(value_parser = lock_key)]
+        /// Of this key alone. One that begins with a dash is given as --key=KEY.
+        #[arg(value_name = "KEY", value_parser = lock_key, conflicts_with = "named_key")]
         key: Option<LockKey>,
+        /// The same, whatever the key begins with: `--key=-x`.
+        #[arg(long = "key", id = "named_key", value_name = "KEY", value_parser = lock_key, allow_hyphen_values = true)]
+        named: Option<LockKey>,
         /// The store's file, `sqlite:PATH`, of a proxy that does not run.
         #[arg(long, value_name = "URL", value_parser = sqlite, conflicts_with = "admin")]
         store: Option<String>,
@@ -44,8 +47,8 @@ enum Verb {
     },
     /// A key's mark at a fencing proxy.
     Mark {
-        #[arg(value_parser = lock_key)]
-        key: LockKey,
+        #[command(flatten)]
+        key: KeyArgs,
         #[command(flatten)]
         proxy: ProxyArgs,
         #[command(flatten)]
@@ -55,9 +58,10 @@ enum Verb {
     ///
     /// First find out at the service what became of each (`dlock fence open KEY`): a request that is still executed
     /// afterwards is a stale write that nobody stops. Refused while one of them is on its way. Recorded with name and reason.
+    /// Exit code 1 where one was not found.
     Clear {
-        #[arg(value_parser = lock_key)]
-        key: LockKey,
+        #[command(flatten)]
+        key: KeyArgs,
         /// Only these of them, by the ids that `dlock fence open` shows; may be repeated.
         #[arg(long = "id", value_name = "ID")]
         ids: Vec<String>,
@@ -100,24 +104,34 @@ pub fn run(args: Args) -> crate::Outcome {
             }
             Verb::Open {
                 key,
+                named,
                 store: Some(path),
                 output,
                 ..
             } => {
+                let key = key.or(named);
                 let keeper = keeper_of(&path).await?;
                 let open = keeper.open_requests(key, PAGE_LIMIT_MAX).await;
                 let open = open.map_err(|error| Failure::new(crate::exit::UNAVAILABLE, error.to_string()))?;
                 let items = open.into_iter().map(|(open, _)| OpenRow::from(open)).collect();
                 output::list(output.output, &OpenAnswer { items }, &OPEN)?;
             }
-            Verb::Open { key, proxy, output, .. } => {
+            Verb::Open {
+                key,
+                named,
+                proxy,
+                output,
+                ..
+            } => {
                 let query = key
+                    .or(named)
                     .map(|key| format!("?key={}", path_segment(key.as_str())))
                     .unwrap_or_default();
                 let answer: OpenAnswer = get(&proxy, &format!("/v1/fence/open{query}")).await?;
                 output::list(output.output, &answer, &OPEN)?;
             }
             Verb::Mark { key, proxy, output } => {
+                let key = key.get()?;
                 let path = format!("/v1/fence/mark?key={}", path_segment(key.as_str()));
                 let answer: MarkAnswer = get(&proxy, &path).await?;
                 output::object(output.output, &answer)?;
@@ -130,11 +144,20 @@ pub fn run(args: Args) -> crate::Outcome {
                 proxy,
                 output,
             } => {
+                let key = key.get()?;
                 let ids = (!ids.is_empty()).then_some(ids);
-                let nothing = |cleared: usize| {
-                    if cleared == 0 {
-                        eprintln!("dlock: there was none: no such request of {key} was open");
+                let asked = ids.as_ref().map_or(1, Vec::len);
+                let none_such = |cleared: usize| {
+                    let (cleared, key) = (cleared.min(asked), gateway_kit::shown(key.as_str()).into_owned());
+                    let missing = asked - cleared;
+                    if missing == 0 {
+                        return Ok(OK);
                     }
+                    let what = match (asked, cleared) {
+                        (_, 0) => "no such request".to_owned(),
+                        (asked, _) => format!("{missing} of {asked} requests"),
+                    };
+                    Err(Failure::new(REFUSED, format!("not found: {what} of {key} was open")))
                 };
                 if let Some(path) = store {
                     let cleared = in_file(&path, &key, ids.as_deref(), &by).await?;
@@ -142,7 +165,7 @@ pub fn run(args: Args) -> crate::Outcome {
                         Format::Json => output::object(Format::Json, &cleared)?,
                         Format::Table => println!("cleared {}", cleared.cleared.len()),
                     }
-                    nothing(cleared.cleared.len());
+                    return none_such(cleared.cleared.len());
                 } else {
                     let body = ClearBody {
                         key: key.as_str().to_owned(),
@@ -156,7 +179,7 @@ pub fn run(args: Args) -> crate::Outcome {
                         .send_json(&body);
                     let answer: ClearAnswer = read(&proxy, request.await).await?;
                     output::object(output.output, &answer)?;
-                    nothing(answer.cleared.len());
+                    return none_such(answer.cleared.len());
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The fencing proxy.
 
+use crate::api::lock_key;
 use crate::config::{ConfigArgs, checked_component, duration};
 use crate::exit::Failure;
 use fence_kit::{KeeperOptions, KeySource, ProxyOptions, RuleKind};
@@ -27,7 +28,7 @@ pub struct Args {
     #[arg(long, value_name = "URL", value_parser = sqlite)]
     store: String,
     /// One key for the whole service.
-    #[arg(long, value_name = "NAME", value_parser = lock_key)]
+    #[arg(long, value_name = "NAME", value_parser = lock_key, allow_hyphen_values = true)]
     key: Option<LockKey>,
     /// The header that names the key.
     #[arg(long, value_name = "HEADER", value_parser = header)]
@@ -80,11 +81,6 @@ fn at_least(least: Duration, text: &str) -> Result<Duration, String> {
         }
         Ok(given)
     })
-}
-
-/// A key.
-pub fn lock_key(text: &str) -> Result<LockKey, String> {
-    LockKey::new(text).map_err(|error| error.to_string())
 }
 
 fn header(text: &str) -> Result<String, String> {

@@ -2,11 +2,12 @@
 
 mod hand_over;
 
-use crate::api::{Api, LockServerArgs, OperatorArgs};
+use crate::api::{Api, KeyArgs, LOCK_SERVER, LockServerArgs, OperatorArgs};
 use crate::config::duration;
 use crate::exit::{Failure, OK};
 use crate::output::{self, OutputArgs};
-use http_client::CallError;
+use host_kit::Clock;
+use http_client::{CallError, SseReader};
 use http_contract::lock::{
     AcquireBody, AuditRow, CheckVerdict, KeyStatus, LockView, OpenSessionRequest, RevokeBody, YieldRequested,
 };
@@ -29,8 +30,8 @@ enum Verb {
     Acquire {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// What to lock: 1 to 256 bytes.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// Who takes it, shown to whoever is refused.
         #[arg(long, value_name = "NAME", env = "USER", default_value = "dlock")]
         owner: String,
@@ -55,8 +56,8 @@ enum Verb {
     Release {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// What is locked.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// The session that holds it.
         #[arg(long, value_name = "ID")]
         session: String,
@@ -68,16 +69,16 @@ enum Verb {
     Show {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
     },
     /// How a token stands: current, superseded, ended or unknown. It tells who should stop, never who may write. Exit code 1
     /// unless it is current.
     Check {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// The token in question.
         #[arg(long, value_name = "TOKEN")]
         token: FencingToken,
@@ -87,7 +88,7 @@ enum Verb {
         #[command(flatten)]
         servers: LockServerArgs,
         /// Only keys that begin with this.
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         prefix: Option<String>,
         /// The most keys to show.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -100,8 +101,8 @@ enum Verb {
     History {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// The most rows to show.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,
@@ -125,8 +126,8 @@ enum Verb {
     Yield {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// The token whose holder is asked, as `dlock lock show` showed it.
         #[arg(long, value_name = "TOKEN")]
         token: Option<FencingToken>,
@@ -138,8 +139,8 @@ enum Verb {
     Revoke {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// The token to be revoked, as `dlock lock show` showed it.
         #[arg(long, value_name = "TOKEN")]
         token: Option<FencingToken>,
@@ -154,8 +155,8 @@ enum Verb {
     Watch {
         #[command(flatten)]
         servers: LockServerArgs,
-        /// Which key.
-        key: String,
+        #[command(flatten)]
+        key: KeyArgs,
         /// Go on after this event.
         #[arg(long, value_name = "SEQ")]
         after: Option<u64>,
@@ -188,7 +189,7 @@ async fn verb(args: Args) -> crate::Outcome {
             session,
             request_id,
         } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let opened_here = session.is_none();
             let session_id = match session {
                 Some(id) => id,
@@ -228,18 +229,18 @@ async fn verb(args: Args) -> crate::Outcome {
             session,
             token,
         } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let released = api
                 .lock_server(&servers, async |s| s.release(&key, &session, token, trace).await)
                 .await?;
             output::object(format, &released)?;
         }
         Verb::Show { servers, key } => {
-            let view = show(&api, &servers, &LockKey::new(key)?).await?;
+            let view = show(&api, &servers, &key.get()?).await?;
             output::object(format, &view)?;
         }
         Verb::Check { servers, key, token } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let answer = api
                 .lock_server(&servers, async |s| s.check(&key, token, trace).await)
                 .await?;
@@ -279,7 +280,7 @@ async fn verb(args: Args) -> crate::Outcome {
             limit,
             cursor,
         } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let page = api
                 .lock_server(&servers, async |s| {
                     s.history(&key, limit, cursor.as_deref(), trace).await
@@ -307,7 +308,7 @@ async fn verb(args: Args) -> crate::Outcome {
             token,
             by,
         } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let Some(token) = token else {
                 return Err(would(&Act::AskToYield, &show(&api, &servers, &key).await?));
             };
@@ -321,7 +322,7 @@ async fn verb(args: Args) -> crate::Outcome {
             yield_first,
             by,
         } => {
-            let key = LockKey::new(key)?;
+            let key = key.get()?;
             let Some(token) = token else {
                 return Err(would(&Act::Break, &show(&api, &servers, &key).await?));
             };
@@ -352,7 +353,7 @@ async fn verb(args: Args) -> crate::Outcome {
             after,
             events,
         } => {
-            watch(&api, &servers, &LockKey::new(key)?, after, events, format).await?;
+            watch(&api, &servers, &key.get()?, after, events, format).await?;
         }
     }
     Ok(OK)
@@ -397,53 +398,109 @@ fn would(act: &Act, view: &LockView) -> Failure {
     ))
 }
 
+/// Goes on over restarts of servers, and from one server to another, after the last event that was told: nothing is told twice
+/// and nothing is left out (case L44).
 async fn watch(
     api: &Api,
     servers: &LockServerArgs,
     key: &LockKey,
-    mut after: Option<u64>,
+    after: Option<u64>,
     events: Option<u64>,
     format: output::Format,
 ) -> Result<(), Failure> {
-    let mut seen = 0;
-    let mut broken = 0;
+    let clock = Clock::system();
+    let mut servers = servers.clone();
+    let mut told = Told {
+        last: after,
+        left: events,
+        resumed: false,
+        format,
+    };
+    let (mut unreached_since, mut pause) = (None, AGAIN_MIN);
     loop {
-        let mut stream = api
-            .lock_server(servers, async |s| s.watch(key, after, &api.trace).await)
-            .await?;
-        loop {
-            if events.is_some_and(|events| seen >= events) {
-                return Ok(());
+        let opened = api
+            .first_that_answers(&servers, async |s| s.watch(key, told.last, &api.trace).await)
+            .await;
+        match opened {
+            Ok((at, stream)) => {
+                unreached_since = None;
+                // What breaks off is asked last the next time.
+                servers.urls.rotate_left(at + 1);
+                if told.read(stream).await? {
+                    pause = AGAIN_MIN;
+                }
+                if told.left == Some(0) {
+                    return Ok(());
+                }
+                told.resumed = true;
             }
+            // A server that is not there, or not ready, may be soon. Whoever never had an answer is told at once.
+            Err(error) if told.resumed && error.is_passing() => {
+                let now = clock.mono();
+                if unreached_since.is_none() {
+                    eprintln!("dlock: the watch was interrupted and is tried again: {error}");
+                }
+                if now.saturating_sub(*unreached_since.get_or_insert(now)) > UNREACHED_MAX {
+                    let last = told
+                        .last
+                        .map_or(String::new(), |seq| format!("; go on with --after {seq}"));
+                    let detail = format!("the watch was interrupted and could not be resumed: {error}{last}");
+                    return Err(Failure::new(crate::exit::UNAVAILABLE, detail));
+                }
+            }
+            Err(error) => return Err(error.with_next_step(&LOCK_SERVER.next_step())),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(AGAIN_MAX);
+    }
+}
+
+/// How soon a watch that broke off is resumed, at first and at last.
+const AGAIN_MIN: Duration = Duration::from_millis(50);
+const AGAIN_MAX: Duration = Duration::from_secs(2);
+
+/// For how long no server may answer.
+const UNREACHED_MAX: Duration = Duration::from_secs(600);
+
+/// What a watch has told.
+struct Told {
+    /// The last event.
+    last: Option<u64>,
+    /// How many events more are wanted; none where all are.
+    left: Option<u64>,
+    /// Whether a stream came before this one.
+    resumed: bool,
+    format: output::Format,
+}
+
+impl Told {
+    /// Tells a stream's events to its end. Whether there was one.
+    async fn read(&mut self, mut stream: SseReader) -> Result<bool, Failure> {
+        let mut any = false;
+        while self.left != Some(0) {
             let event = match stream.next().await {
                 Ok(Some(event)) => event,
-                // The server drains, or the connection broke: another one may go on where this one ended.
-                Ok(None) => break,
-                Err(CallError::Ambiguous(_)) if broken < RECONNECTS_MAX => break,
+                // The server drains, or the connection broke.
+                Ok(None) | Err(CallError::Ambiguous(_)) => return Ok(any),
                 Err(error) => return Err(error.into()),
             };
-            broken = 0;
-            seen += 1;
-            if let Some(seq) = event.id.as_deref().and_then(|id| id.parse().ok()) {
-                after = Some(seq);
+            let seq = event.id.as_deref().and_then(|id| id.parse::<u64>().ok());
+            // The snapshot of a resumed stream stands where the one before ended, unless the store was restored to before that.
+            let known = self.resumed && event.event == "snapshot" && seq == self.last;
+            self.last = seq.or(self.last);
+            if known {
+                continue;
             }
             let data: serde_json::Value = serde_json::from_str(&event.data)
                 .map_err(|error| Failure::new(crate::exit::UNAVAILABLE, format!("an unreadable event: {error}")))?;
             let line = serde_json::json!({ "event": event.event, "id": event.id, "data": data });
-            output::line(format, &line, || watch_line(&event.event, &data))?;
+            output::line(self.format, &line, || watch_line(&event.event, &data))?;
+            self.left = self.left.map(|left| left - 1);
+            any = true;
         }
-        broken += 1;
-        if broken > RECONNECTS_MAX {
-            return Err(Failure::new(
-                crate::exit::UNAVAILABLE,
-                "the watch was interrupted and could not be resumed",
-            ));
-        }
+        Ok(any)
     }
 }
-
-/// How often a watch is resumed without a single event in between.
-const RECONNECTS_MAX: u32 = 3;
 
 fn watch_line(event: &str, data: &serde_json::Value) -> String {
     if let Ok(view) = serde_json::from_value::<LockView>(data.clone()) {

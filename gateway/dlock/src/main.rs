@@ -208,3 +208,118 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
 
 /// What every subcommand answers: an exit code, or a failure that knows its own.
 pub(crate) type Outcome = Result<u8, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Arg;
+    use lock_api::LockKey;
+
+    /// Whether an argument is a key, or the beginning of one.
+    fn is_about_a_key(arg: &Arg) -> bool {
+        let named = matches!(arg.get_id().as_str(), "key" | "named_key" | "prefix");
+        let typed = arg.get_value_parser().type_id() == std::any::TypeId::of::<LockKey>();
+        let shown = arg
+            .get_value_names()
+            .is_some_and(|names| names.iter().any(|name| name == "KEY"));
+        named || typed || shown
+    }
+
+    /// The verbs of the tree, with the way to each.
+    fn verbs(command: &clap::Command, way: &[String], found: &mut Vec<(Vec<String>, clap::Command)>) {
+        let subcommands: Vec<_> = command
+            .get_subcommands()
+            .filter(|verb| verb.get_name() != "help")
+            .collect();
+        if subcommands.is_empty() {
+            found.push((way.to_vec(), command.clone()));
+        }
+        for verb in subcommands {
+            let way = [way, &[verb.get_name().to_owned()]].concat();
+            verbs(verb, &way, found);
+        }
+    }
+
+    /// What else a verb wants before it can be read.
+    fn others(verb: &clap::Command) -> Vec<String> {
+        let required = verb.get_arguments().filter(|arg| arg.is_required_set());
+        let mut given = vec!["--reason=stuck for an hour".to_owned(), "--operator=olga".to_owned()];
+        given.retain(|flag| {
+            let long = flag.trim_start_matches('-').split('=').next().unwrap_or_default();
+            verb.get_arguments().any(|arg| arg.get_long() == Some(long))
+        });
+        for arg in required {
+            match arg.get_long() {
+                Some("reason" | "operator") | None => {}
+                Some("listen") => given.push("--listen=127.0.0.1:0".to_owned()),
+                Some("upstream") => given.push("--upstream=http://127.0.0.1:1".to_owned()),
+                Some("store") => given.push("--store=sqlite:x".to_owned()),
+                Some(long) => given.push(format!("--{long}=7")),
+            }
+        }
+        given
+    }
+
+    const STRANGE: [&str; 10] = [
+        "-x", "--", "-", "--help", "-h", "--key", "--key=a", "-o json", "=", "a/b",
+    ];
+
+    #[test]
+    fn case_l45_every_lawful_key_can_be_named_in_every_verb() {
+        let mut found = Vec::new();
+        verbs(&Cli::command(), &[], &mut found);
+        let mut positional = 0;
+        for (way, verb) in &found {
+            let shown = way.join(" ");
+            let keys: Vec<_> = verb.get_arguments().filter(|arg| is_about_a_key(arg)).collect();
+            for arg in keys.iter().filter(|arg| !arg.is_positional()) {
+                assert!(
+                    arg.is_allow_hyphen_values_set(),
+                    "{shown}: {arg} takes a key, so it needs allow_hyphen_values"
+                );
+            }
+            if !keys.iter().any(|arg| arg.is_positional()) {
+                continue;
+            }
+            positional += 1;
+            assert!(
+                verb.get_arguments().any(|arg| arg.get_long() == Some("key")),
+                "{shown}: a key is taken by api::KeyArgs, which has --key beside it"
+            );
+            let command_follows = verb.get_arguments().any(clap::Arg::is_last_set);
+            let tail: &[String] = if command_follows {
+                &["--".to_owned(), "true".to_owned()]
+            } else {
+                &[]
+            };
+            for key in STRANGE {
+                let mut lines = vec![[&[format!("--key={key}")], tail].concat()];
+                if !command_follows {
+                    lines.push(vec!["--".to_owned(), key.to_owned()]);
+                }
+                for line in lines {
+                    let args = [&["dlock".to_owned()], &way[..], &others(verb), &line].concat();
+                    let matches = Cli::command().try_get_matches_from(&args);
+                    let matches = matches.unwrap_or_else(|error| panic!("{args:?}: {error}"));
+                    let (mut at, mut deep) = (&matches, 0);
+                    while let Some((_, below)) = at.subcommand() {
+                        (at, deep) = (below, deep + 1);
+                    }
+                    assert_eq!(deep, way.len(), "{args:?}");
+                    let named = ["key", "named_key"].map(|id| at.try_get_one::<LockKey>(id).ok().flatten());
+                    let named: Vec<_> = named.into_iter().flatten().map(LockKey::as_str).collect();
+                    assert_eq!(named, [key], "{args:?}");
+                }
+            }
+        }
+        assert!(positional > 10, "{positional} verbs take a key");
+    }
+
+    #[test]
+    fn a_verb_about_a_key_wants_one_and_takes_one() {
+        let parse = |args: &[&str]| Cli::command().try_get_matches_from([&["dlock"], args].concat()).is_ok();
+        assert!(!parse(&["lock", "show"]) && !parse(&["lock", "show", "a", "--key=b"]));
+        assert!(parse(&["lock", "show", "a"]) && parse(&["fence", "open"]) && parse(&["fence", "open", "--key=-x"]));
+        assert!(!parse(&["exec", "--", "true"]) && !parse(&["exec", "--key=k"]));
+    }
+}

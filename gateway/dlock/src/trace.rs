@@ -95,7 +95,7 @@ struct FilterArgs {
     #[arg(long)]
     payout: Option<String>,
     /// Only traces that name this key.
-    #[arg(long)]
+    #[arg(long, allow_hyphen_values = true)]
     key: Option<String>,
 }
 

@@ -190,11 +190,11 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
     let none = fence(&["clear", "accounts/A", "--reason", "the book says so", "--store", &store]);
     assert_eq!(
         (code(&none), stdout(&none).trim()),
-        (0, "cleared 0"),
+        (1, "cleared 0"),
         "{}",
         stderr(&none)
     );
-    assert!(stderr(&none).contains("there was none"), "{}", stderr(&none));
+    assert!(stderr(&none).contains("not found"), "{}", stderr(&none));
     let proxy = Proxy::start(&args);
     let none = fence(&[
         "clear",
@@ -204,8 +204,8 @@ fn the_proxy_fences_and_its_operator_clears_while_it_runs_and_when_it_does_not()
         "--admin",
         &proxy.admin,
     ]);
-    assert_eq!(code(&none), 0, "{}", stderr(&none));
-    assert!(stderr(&none).contains("there was none"), "{}", stderr(&none));
+    assert_eq!(code(&none), 1, "{}", stderr(&none));
+    assert!(stderr(&none).contains("not found"), "{}", stderr(&none));
     assert!(proxy.post("/accounts/A", "8").ends_with("done"));
     let ready = dlock().args(["healthcheck", &proxy.admin]).output().unwrap();
     assert_eq!(code(&ready), 0, "{}", stderr(&ready));

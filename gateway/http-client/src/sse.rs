@@ -7,9 +7,13 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt};
 use http_contract::Problem;
 use std::pin::Pin;
+use std::time::Duration;
 
 /// The longest event that is read; a longer one ends the stream with an error.
 const EVENT_BYTES_MAX: usize = 1 << 20;
+
+/// How long a stream may be silent: a server that lives says something every 10 s.
+const SILENT_MAX: Duration = Duration::from_secs(40);
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,7 +61,7 @@ impl SseReader {
         }
         // A watch has no end of its own; the time-out of the request covered its head.
         Ok(Self {
-            body: Box::pin(answer.timeout(std::time::Duration::MAX)),
+            body: Box::pin(answer.timeout(Duration::MAX)),
             buffer: BytesMut::new(),
         })
     }
@@ -79,7 +83,10 @@ impl SseReader {
                     detail: "an event longer than 1 MiB".into(),
                 });
             }
-            match self.body.next().await {
+            let Ok(next) = tokio::time::timeout(SILENT_MAX, self.body.next()).await else {
+                return Err(CallError::Ambiguous(format!("nothing came for {SILENT_MAX:?}")));
+            };
+            match next {
                 Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),
                 Some(Err(error)) => return Err(CallError::Ambiguous(error.to_string())),
                 None => return Ok(None),

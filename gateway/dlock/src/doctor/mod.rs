@@ -64,6 +64,7 @@ pub fn run(args: &Args) -> crate::Outcome {
             "nothing to look at: name --lock-server, --payments, --rail-proxy, --executor, --lock-store or --pay-store",
         ));
     }
+    args.stores.warn();
     crate::block_on(async {
         let report = look(args).await;
         report.finish(args.output.output)

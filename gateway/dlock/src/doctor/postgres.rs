@@ -47,6 +47,17 @@ pub struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// Says where a password stands in the arguments.
+    pub fn warn(&self) {
+        for (flag, url) in [("--lock-store", &self.lock_store), ("--pay-store", &self.pay_store)] {
+            let instead = format!("set PGPASSWORD instead, or give it in a file: {flag}-password-file");
+            let url = url.as_deref().unwrap_or_default();
+            if let Some(warning) = crate::config::password_in_arguments(flag, url, &instead) {
+                eprintln!("dlock: {warning}");
+            }
+        }
+    }
+
     /// Whether a store was named.
     pub const fn is_given(&self) -> bool {
         self.lock_store.is_some() || self.pay_store.is_some()

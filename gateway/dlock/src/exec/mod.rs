@@ -17,7 +17,7 @@ mod signals;
 mod terminal;
 mod watch;
 
-use crate::api::{LOCK_SERVER, LockServerArgs};
+use crate::api::{KeyArgs, LOCK_SERVER, LockServerArgs};
 use crate::config::{ConfigArgs, duration};
 use crate::exit::Failure;
 use host_kit::Clock;
@@ -45,8 +45,8 @@ use watch::{Watch, lost_code, signalled};
 pub struct Args {
     #[command(flatten)]
     servers: LockServerArgs,
-    /// What to lock: 1 to 256 bytes.
-    key: String,
+    #[command(flatten)]
+    key: KeyArgs,
     /// How long the lock outlives a crash of this process; while it runs, it renews itself.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Duration>,
@@ -92,7 +92,7 @@ async fn exec(args: Args) -> crate::Outcome {
     if args.command.first().is_none_or(|program| program.is_empty()) {
         return Err(Failure::usage("COMMAND is empty: there is nothing to run"));
     }
-    let key = LockKey::new(args.key.as_str())?;
+    let key = args.key.get()?;
     let options = options::options(&args)?;
     let grace = options.safety_margin / 2;
     let mut signals = Signals::listen()?;

@@ -4,7 +4,6 @@ use crate::api::{Api, LockServerArgs};
 use crate::exit::{Failure, INTERNAL};
 use http_contract::PAGE_LIMIT_MAX;
 use serde::Serialize;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -14,7 +13,16 @@ use std::path::Path;
 pub async fn run(api: &Api, servers: &LockServerArgs, after: u64, seals_to: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = seals_to {
         let failed = |error: std::io::Error| Failure::new(INTERNAL, format!("{}: {error}", path.display()));
-        let mut out = BufWriter::new(File::create(path).map_err(failed)?);
+        // Beside it and renamed: what stands there, a link say, is never written through, and a half of it is never found.
+        let dir = path
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let file = tempfile::Builder::new()
+            .prefix(".dlock-seals-")
+            .tempfile_in(dir)
+            .map_err(failed)?;
+        let mut out = BufWriter::new(file);
         let mut last = after;
         loop {
             let page = api
@@ -26,10 +34,9 @@ pub async fn run(api: &Api, servers: &LockServerArgs, after: u64, seals_to: Opti
                 _ => break,
             }
         }
-        out.into_inner()
-            .map_err(|error| failed(error.into_error()))?
-            .sync_all()
-            .map_err(failed)?;
+        let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+        file.as_file().sync_all().map_err(failed)?;
+        file.persist(path).map_err(|error| failed(error.error))?;
     }
     let failed = |error: std::io::Error| Failure::new(INTERNAL, format!("standard output: {error}"));
     let mut last = after;
@@ -50,8 +57,8 @@ pub async fn run(api: &Api, servers: &LockServerArgs, after: u64, seals_to: Opti
 
 fn lines<T: Serialize>(out: &mut impl Write, rows: &[T]) -> std::io::Result<()> {
     for row in rows {
-        serde_json::to_writer(&mut *out, row)?;
-        out.write_all(b"\n")?;
+        let row = serde_json::to_string(row)?;
+        writeln!(out, "{}", gateway_kit::shown_json(&row))?;
     }
     Ok(())
 }
