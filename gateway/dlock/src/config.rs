@@ -197,8 +197,13 @@ fn databases_can_be_addressed(settings: &Settings) -> Result<(), Failure> {
     for name in ["lock.store.url", "payment.store.url", "rail.store.url"] {
         let url = settings.text(name).unwrap_or_default();
         if url.starts_with("postgres:") || url.starts_with("postgresql:") {
-            let read = url.parse::<tokio_postgres::Config>();
-            read.map_err(|error| Failure::usage(format!("{name}: {}: {error}", gateway_kit::mask(url))))?;
+            let refused =
+                |error: &dyn std::fmt::Display| Failure::usage(format!("{name}: {}: {error}", gateway_kit::mask(url)));
+            // Without what only pg-kit reads: sslmode and the files it names.
+            let (plain, _) = pg_kit::Tls::of_url(url).map_err(|error| refused(&error))?;
+            plain
+                .parse::<tokio_postgres::Config>()
+                .map_err(|error| refused(&error))?;
         }
     }
     Ok(())

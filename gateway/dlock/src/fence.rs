@@ -138,13 +138,15 @@ pub fn run(args: Args) -> crate::Outcome {
             }
             Verb::Clear {
                 key,
-                ids,
+                mut ids,
                 by,
                 store,
                 proxy,
                 output,
             } => {
                 let key = key.get()?;
+                ids.sort();
+                ids.dedup();
                 let ids = (!ids.is_empty()).then_some(ids);
                 let asked = ids.as_ref().map_or(1, Vec::len);
                 let none_such = |cleared: usize| {

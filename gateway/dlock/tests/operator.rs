@@ -578,4 +578,11 @@ fn a_component_with_a_wrong_configuration_ends_with_64() {
         let ran = dlock().arg(component).args(listen).args(args).output().unwrap();
         assert_eq!(code(&ran), 64, "{component} {args:?}: {}", stderr(&ran));
     }
+    // What pg-kit reads of an address is no mistake: nobody is there, that is all.
+    let url = "postgres://dlock@127.0.0.1:9/dlock?sslmode=verify-full&sslrootcert=system";
+    let ran = dlock()
+        .args(["payment-resource", "--listen", "127.0.0.1:0", "--store", url])
+        .output()
+        .unwrap();
+    assert_eq!(code(&ran), 69, "{}", stderr(&ran));
 }
