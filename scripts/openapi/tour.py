@@ -351,7 +351,9 @@ def payouts(payments: Component, rail: Component, stub: Component):
     payments.ask("GET", "/v1/accounts/NONE/ledger", 404)
     for form in ("csv", "jsonl", "beancount", "camt053"):
         payments.ask("GET", f"/v1/ledger/export?format={form}", 200)
+    payments.ask("GET", "/v1/ledger/export?format=camt053&account_id=ACC-1&from=2026-01-01", 200)
     payments.ask("GET", "/v1/ledger/export?format=none", 400)
+    payments.ask("GET", "/v1/ledger/export?format=csv&account_id=NOBODY", 404)
     payments.ask("GET", "/v1/ledger/verify", 200)
     payments.ask("GET", "/v1/audit", 200)
     # The rest of the rail.

@@ -1,6 +1,6 @@
 //! The frame of every page, and the small pieces that all of them use.
 //!
-//! Owns: the document around a page, navigation, icons, states by icon and word, links, money.
+//! Owns: the document around a page, navigation, icons, states by icon and word, links.
 //! Does not own: what stands on a page.
 //! On failure: nothing can fail. maud escapes every text.
 
@@ -226,25 +226,6 @@ pub(crate) fn pager(first: &Topic, here_is_first: bool, next: Option<&Topic>) ->
     }
 }
 
-/// An amount in its currency's units, by the decimals of ISO 4217.
-pub(crate) fn money(minor: i64, currency: &str) -> String {
-    let decimals = match currency {
-        "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "UYI" | "VND"
-        | "VUV" | "XAF" | "XOF" | "XPF" => 0,
-        "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
-        "CLF" | "UYW" => 4,
-        _ => 2,
-    };
-    let sign = if minor < 0 { "-" } else { "" };
-    let unit = 10_u64.pow(decimals);
-    let minor = minor.unsigned_abs();
-    if decimals == 0 {
-        return format!("{sign}{minor} {currency}");
-    }
-    let width = decimals as usize;
-    format!("{sign}{}.{:0width$} {currency}", minor / unit, minor % unit)
-}
-
 /// A table cell for what may be missing.
 pub(crate) fn or_dash<T: std::fmt::Display>(value: Option<T>) -> Markup {
     html! { @match value { Some(value) => (value.to_string()), None => { span aria-label="none" { "–" } } } }
@@ -253,14 +234,6 @@ pub(crate) fn or_dash<T: std::fmt::Display>(value: Option<T>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn amounts_have_the_decimals_of_their_currency() {
-        assert_eq!(money(100_000, "EUR"), "1000.00 EUR");
-        assert_eq!(money(-5, "EUR"), "-0.05 EUR");
-        assert_eq!(money(5, "JPY"), "5 JPY");
-        assert_eq!(money(1_234, "KWD"), "1.234 KWD");
-    }
 
     #[test]
     fn a_state_has_an_icon_and_a_word_and_what_is_foreign_is_escaped() {

@@ -9,7 +9,7 @@
 use crate::guard::{self, same_origin};
 use crate::http::{State, bad_address, busy, message, misdirected};
 use crate::page::{self, Document, Icon, Tone, tag};
-use crate::topic::{BadAddress, Topic, decoded};
+use crate::topic::{BadAddress, Topic, lock_key_at};
 use crate::upstream::words;
 use crate::when;
 use actix_web::http::StatusCode;
@@ -64,7 +64,7 @@ impl Filled {
 
 fn key_of(request: &HttpRequest) -> Result<LockKey, BadAddress> {
     let raw = request.uri().path().split('/').nth(2).unwrap_or_default();
-    let key = decoded("key", raw)?;
+    let key = lock_key_at(raw, request.query_string())?;
     LockKey::new(key).map_err(|_| BadAddress::Invalid {
         field: "key",
         reason: "is no lock key",

@@ -65,17 +65,41 @@ struct Params {
     account: Option<String>,
     component: Option<String>,
     cursor: Option<String>,
+    key: Option<String>,
+}
+
+/// The address of a lock's page, or of one below it (`/revoke`). A browser takes a path step `..` out, encoded or not: such
+/// a key stands in the query, and `-` in its place.
+pub(crate) fn lock_href(key: &str, below: &str) -> String {
+    match key {
+        "." | ".." => format!("/locks/-{below}?key={}", path_segment(key)),
+        key => format!("/locks/{}{below}", path_segment(key)),
+    }
+}
+
+/// The key in a lock's address: the one of the query where there is one.
+pub(crate) fn lock_key_at(part: &str, query: &str) -> Result<String, BadAddress> {
+    let params = Params::of(query)?;
+    match checked("key", params.key)? {
+        Some(key) => Ok(key),
+        None => decoded("key", part),
+    }
+}
+
+impl Params {
+    fn of(query: &str) -> Result<Self, BadAddress> {
+        let params = Query::<Self>::from_query(query).map_err(|_| BadAddress::Invalid {
+            field: "query",
+            reason: "cannot be read",
+        })?;
+        Ok(params.into_inner())
+    }
 }
 
 impl Topic {
     /// The page at a raw path and query. Parameters that it does not know are ignored.
     pub(crate) fn parse(path: &str, query: &str) -> Result<Self, BadAddress> {
-        let params = Query::<Params>::from_query(query)
-            .map_err(|_| BadAddress::Invalid {
-                field: "query",
-                reason: "cannot be read",
-            })?
-            .into_inner();
+        let params = Params::of(query)?;
         let prefix = checked("prefix", params.prefix)?.unwrap_or_default();
         let account = checked("account", params.account)?;
         let cursor = checked("cursor", params.cursor)?;
@@ -95,7 +119,7 @@ impl Topic {
                 cursor,
             },
             ["locks", key] => Self::Lock {
-                key: decoded("key", key)?,
+                key: lock_key_at(key, query)?,
             },
             ["sessions"] => Self::Sessions { cursor },
             ["sessions", id] => Self::Session { id: decoded("id", id)? },
@@ -143,7 +167,7 @@ impl Topic {
                     ],
                 )
             }
-            Self::Lock { key } => format!("/locks/{}", path_segment(key)),
+            Self::Lock { key } => lock_href(key, ""),
             Self::Sessions { cursor } => with("/sessions", &[("cursor", cursor.as_deref())]),
             Self::Session { id } => format!("/sessions/{}", path_segment(id)),
             Self::Payouts { state, account, cursor } => with(
@@ -240,6 +264,54 @@ mod tests {
             let href = topic.href();
             let (path, query) = href.split_once('?').unwrap_or((&href, ""));
             assert_eq!(Topic::parse(path, query), Ok(topic.clone()), "{href}");
+        }
+    }
+
+    /// The path that a browser asks for: it takes dot segments out, encoded or not (WHATWG URL).
+    fn as_a_browser(href: &str) -> String {
+        let (path, query) = href.split_once('?').unwrap_or((href, ""));
+        let mut steps: Vec<&str> = Vec::new();
+        for step in path.split('/').skip(1) {
+            match step.to_ascii_lowercase().replace("%2e", ".").as_str() {
+                "." => {}
+                ".." => drop(steps.pop()),
+                _ => steps.push(step),
+            }
+        }
+        format!("/{}?{query}", steps.join("/"))
+    }
+
+    #[test]
+    fn case_p27_a_browser_finds_the_page_of_every_id_and_key() {
+        for id in [
+            "...", "....", "-", "--", "-x", ".a", "a.", "a..b", ":", "a:b", "_", "house", "p.1",
+        ] {
+            let payout = Topic::Payout { id: id.to_owned() };
+            let session = Topic::Session { id: id.to_owned() };
+            let account = Some(id.to_owned());
+            let payouts = Topic::Payouts {
+                state: None,
+                account: account.clone(),
+                cursor: None,
+            };
+            for topic in [payout, session, payouts, Topic::Refusals { account }] {
+                let asked = as_a_browser(&topic.href());
+                let (path, query) = asked.split_once('?').unwrap();
+                assert_eq!(Topic::parse(path, query), Ok(topic), "{asked}");
+            }
+        }
+        for key in [
+            ".", "..", "...", "-", "a/..", "../b", "%2e", "?key=x", "#", "revoke", "a//b", "é+ ",
+        ] {
+            let topic = Topic::Lock { key: key.to_owned() };
+            let asked = as_a_browser(&topic.href());
+            let (path, query) = asked.split_once('?').unwrap();
+            assert_eq!(Topic::parse(path, query), Ok(topic), "{asked}");
+            let asked = as_a_browser(&lock_href(key, "/revoke"));
+            let (path, query) = asked.split_once('?').unwrap();
+            let parts: Vec<&str> = path.split('/').collect();
+            assert!(parts.len() == 4 && parts[3] == "revoke", "{asked}");
+            assert_eq!(lock_key_at(parts[2], query), Ok(key.to_owned()), "{asked}");
         }
     }
 

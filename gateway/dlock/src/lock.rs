@@ -111,6 +111,9 @@ enum Verb {
         cursor: Option<String>,
     },
     /// The whole audit trail, one JSON object a line, for `dlock verify --audit` and for archives.
+    ///
+    /// Who can write the store can change the trail and seal it anew. Keep the seals (`--seals-to`) where that one cannot
+    /// write: an older file of them is what a later trail is checked with.
     Audit {
         #[command(flatten)]
         servers: LockServerArgs,

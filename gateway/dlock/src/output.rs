@@ -69,6 +69,12 @@ fn json(value: &impl Serialize) -> Result<Value, Failure> {
     serde_json::to_value(value).map_err(|error| Failure::new(crate::exit::INTERNAL, error.to_string()))
 }
 
+/// An amount in minor units for people: a number `…_minor` beside a `currency` is written in major units, `12.50 EUR`.
+fn money(of: &Value, name: &str) -> Option<String> {
+    let minor = name.ends_with("_minor").then(|| of.get(name)?.as_i64())??;
+    Some(money_kit::amount(minor, of.get("currency")?.as_str()?))
+}
+
 /// A column: its head, and the path of its value (`holder.owner`).
 pub type Column = (&'static str, &'static str);
 
@@ -92,13 +98,21 @@ pub fn object(format: Format, value: &impl Serialize) -> Result<(), Failure> {
 fn flatten(prefix: &str, value: &Value, table: &mut Table) {
     match value {
         Value::Object(fields) => {
-            for (name, value) in fields {
-                let name = if prefix.is_empty() {
+            for (name, field) in fields {
+                let amount = money(value, name).map(Value::String);
+                // Its currency is said with it.
+                let name = if amount.is_some() {
+                    name.trim_end_matches("_minor").to_owned()
+                } else {
                     name.clone()
+                };
+                let field = amount.as_ref().unwrap_or(field);
+                let name = if prefix.is_empty() {
+                    name
                 } else {
                     format!("{prefix}.{name}")
                 };
-                flatten(&name, value, table);
+                flatten(&name, field, table);
             }
         }
         other => drop(table.add_row([prefix.to_owned(), plain(other)])),
@@ -117,7 +131,11 @@ pub fn list(format: Format, page: &impl Serialize, columns: &[Column]) -> Result
         .load_style(NOTHING)
         .set_header(columns.iter().map(|(head, _)| *head));
     for item in &items {
-        table.add_row(columns.iter().map(|(_, path)| plain(at(item, path))));
+        table.add_row(
+            columns
+                .iter()
+                .map(|(_, path)| money(item, path).unwrap_or_else(|| plain(at(item, path)))),
+        );
     }
     let more = match page.get("next_cursor").and_then(Value::as_str) {
         Some(cursor) => format!("more: --cursor {cursor}\n"),

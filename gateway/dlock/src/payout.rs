@@ -153,8 +153,7 @@ async fn verb(args: Args) -> crate::Outcome {
             let columns = [
                 ("PAYOUT", "payout_id"),
                 ("ACCOUNT", "account_id"),
-                ("AMOUNT_MINOR", "amount_minor"),
-                ("CURRENCY", "currency"),
+                ("AMOUNT", "amount_minor"),
                 ("STATE", "state"),
                 ("TOKEN", "claim_token"),
                 ("UPDATED", "updated_at"),

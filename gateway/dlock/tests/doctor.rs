@@ -145,7 +145,7 @@ fn a_fence_that_is_off_and_a_debug_control_that_is_on_are_wrong() {
         .unwrap();
     assert!(edited.status.success(), "{}", stderr(&edited));
     let (code, checks) = doctor(&["--payments", &sound.url()]);
-    assert!(code == 1 && only_wrong(&checks, "ledger").contains("stored balance of 6"));
+    assert!(code == 1 && only_wrong(&checks, "ledger").contains("stored balance of 0.06 EUR"));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod common;
 
 use actor_kit::TraceContext;
-use common::{Process, code, dlock, stderr};
+use common::{Process, code, dlock, stderr, stdout};
 use host_kit::Host;
 use http_client::{CallError, Caller, ClientOptions, PaymentApi, RailProxyApi, client};
 use http_contract::Code;
@@ -323,6 +323,58 @@ fn payouts_are_listed_shown_and_settled_by_hand() {
         "FREE",
         "the operator gave the lock back"
     );
+}
+
+/// The tables say amounts in the currency's own decimals; JSON keeps minor units. Odd ids that are accepted are found.
+#[test]
+fn case_p24_and_p27_tables_say_amounts_of_their_currency_for_every_accepted_id() {
+    let stack = Stack::new(&[]);
+    let cases = [
+        ("...", "JPY", "1000 JPY"),
+        ("a:b", "KWD", "1.000 KWD"),
+        ("-x", "EUR", "10.00 EUR"),
+        ("a..b", "CHF", "10.00 CHF"),
+    ];
+    actix_rt::System::new().block_on(async {
+        let worker = Worker::new(&stack);
+        for (id, currency, _) in cases {
+            let body = OpenAccountBody {
+                account_id: id.into(),
+                currency: currency.into(),
+                opening_balance_minor: 1_000,
+            };
+            worker.payments.open_account(&body, &worker.trace).await.unwrap();
+            let body = CreatePayoutBody {
+                payout_id: Some(id.into()),
+                account_id: id.into(),
+                amount_minor: 1_000,
+                currency: currency.into(),
+                creditor: Creditor {
+                    name: "Ada".into(),
+                    account: "DE02".into(),
+                },
+                reference: None,
+            };
+            worker.payments.create_payout(id, &body, &worker.trace).await.unwrap();
+        }
+    });
+    let table = stdout(&stack.run(&["payout", "list"]));
+    assert!(table.contains("AMOUNT") && !table.contains("MINOR"), "{table}");
+    for (id, currency, amount) in cases {
+        let row = table.lines().find(|line| line.split_whitespace().next() == Some(id));
+        assert!(row.is_some_and(|row| row.contains(amount)), "{id}: {table}");
+        let account = format!("--account={id}");
+        let listed = stack.json(&["payout", "list", &account]);
+        assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{id}: {listed}");
+        assert_eq!(listed["items"][0]["amount_minor"], 1_000);
+        let shown = stack.run(&["payout", "show", "--", id]);
+        let shown = stdout(&shown);
+        let row = shown.lines().find(|line| line.starts_with("payout.amount "));
+        assert!(row.is_some_and(|row| row.ends_with(amount)), "{id}: {shown}");
+        assert!(shown.contains("payout.currency") && shown.contains(currency), "{shown}");
+        let history = stdout(&stack.run(&["payout", "history", "--", id]));
+        assert!(history.contains("PENDING"), "{id}: {history}");
+    }
 }
 
 /// `PUT /faults` of the stub.

@@ -5,7 +5,11 @@ mod common;
 
 use common::whole::Whole;
 use common::{Process, code, dlock, stderr, stdout, until};
+use http_contract::lock::{AuditRow, SealRow};
 use http_contract::payment::PayoutState;
+use lock_server::seal::{FIRST_PREV_HASH, seal_hash};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::path::Path;
 use std::process::Output;
@@ -185,6 +189,85 @@ fn rows_that_are_missing_moved_or_put_in_are_found() {
         "{}",
         stdout(&ran)
     );
+}
+
+/// The trail sealed anew, in the segments of these seals, as one who can write the store would leave it.
+fn sealed_anew(rows: &[AuditRow], seals: &[SealRow]) -> String {
+    let mut prev_hash = FIRST_PREV_HASH.to_owned();
+    let mut text = String::new();
+    for (n, seal) in (1..).zip(seals) {
+        let inside = |row: &&AuditRow| (seal.first_seq..=seal.last_seq).contains(&row.seq);
+        let segment: Vec<AuditRow> = rows.iter().filter(inside).cloned().collect();
+        let hash = seal_hash(&prev_hash, &segment).unwrap();
+        let seal = SealRow {
+            n,
+            prev_hash: std::mem::replace(&mut prev_hash, hash.clone()),
+            hash,
+            ..seal.clone()
+        };
+        text.push_str(&lines(&[seal]));
+    }
+    text
+}
+
+fn parsed<T: DeserializeOwned>(text: &str) -> Vec<T> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn lines<T: Serialize>(rows: &[T]) -> String {
+    rows.iter()
+        .map(|row| serde_json::to_string(row).unwrap() + "\n")
+        .collect()
+}
+
+/// What somebody who can write the store leaves behind is found with seals that were kept before, and not with those of
+/// the same export. What is not found even then is said.
+#[test]
+fn case_s3_an_older_head_finds_what_the_seals_of_the_same_export_do_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let (trail, kept) = exported(dir.path());
+    let (rows, seals) = (parsed::<AuditRow>(&trail), parsed::<SealRow>(&kept));
+    assert!(seals.len() > 2, "{kept}");
+    let fits = |what: &str, trail: &str, seals: &str| {
+        let ran = checked(dir.path(), trail, Some(seals));
+        let said = stdout(&ran);
+        assert!(code(&ran) == 0 && said.contains("who can write the store"), "{what}: {said}");
+        said
+    };
+    let found = |what: &str, trail: &str, why: &str| {
+        let ran = checked(dir.path(), trail, Some(&kept));
+        let said = stdout(&ran);
+        assert!(code(&ran) == 1 && said.contains(why), "{what}: {said}");
+    };
+
+    // A revoke is given to somebody else, and everything is sealed anew.
+    let mut edited = rows.clone();
+    let revoked = edited.iter_mut().find(|row| row.kind == "REVOKED").unwrap();
+    revoked.actor = Some("somebody else".to_owned());
+    fits("edited", &lines(&edited), &sealed_anew(&edited, &seals));
+    found("edited", &lines(&edited), "a row was changed, removed or put in");
+
+    // The tail is cut, which is also what an older copy of the store in its place looks like.
+    let cut = &seals[..seals.len() - 1];
+    let last = cut.last().unwrap().last_seq;
+    let older: Vec<AuditRow> = rows.iter().filter(|row| row.seq <= last).cloned().collect();
+    fits("cut", &lines(&older), &lines(cut));
+    found("cut", &lines(&older), "are not all in the trail");
+
+    // The front is dropped, and what is left is sealed anew as if retention had dropped it.
+    let later: Vec<AuditRow> = rows.iter().filter(|row| row.seq >= seals[1].first_seq).cloned().collect();
+    // With the older head nothing is wrong either: retention does the same. The row that the trail begins with is named.
+    let begins = format!("what came before row {} is not in the files", seals[1].first_seq);
+    for seals in [&sealed_anew(&later, &seals[1..]), &lines(&seals[1..]), &kept] {
+        let ran = checked(dir.path(), &lines(&later), Some(seals));
+        let said = stdout(&ran);
+        assert!(code(&ran) == 0 && said.contains(&begins), "{said}");
+    }
+
+    // What is later than the head that was kept is not covered by it.
+    let head = lines(&seals[..1]);
+    let said = fits("later", &lines(&edited), &head);
+    assert!(said.contains("later than this file of seals"), "{said}");
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub mod testing;
 mod text;
 
 pub use extract::{
-    ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, Noted, OperatorName, Query, Token, Trace, path_value,
+    ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, Noted, OperatorName, Query, Token, Trace, id, path_value,
 };
 pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;

@@ -60,7 +60,7 @@ impl fmt::Display for PayoutState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OpenAccountBody {
-    /// Its id: 1–64 characters of `[A-Za-z0-9._:-]`.
+    /// Its id: 1–64 characters of `[A-Za-z0-9._:-]`, neither `.` nor `..`.
     pub account_id: String,
     /// ISO 4217 code.
     pub currency: String,
@@ -111,7 +111,7 @@ pub struct Creditor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CreatePayoutBody {
-    /// An id of one's own, at most 35 characters of `[A-Za-z0-9._:-]`; made where it is missing.
+    /// An id of one's own, at most 35 characters of `[A-Za-z0-9._:-]`, neither `.` nor `..`; made where it is missing.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = String, required = false)]
     pub payout_id: Option<String>,

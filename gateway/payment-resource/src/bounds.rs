@@ -15,27 +15,14 @@ pub(crate) const ACCOUNT_ID_CHARS_MAX: usize = 64;
 /// The longest creditor field, reference or reason of a worker, in characters.
 pub(crate) const TEXT_CHARS_MAX: usize = 140;
 
-fn id(field: &'static str, value: &str, chars_max: usize) -> Result<(), ApiError> {
-    let fine = (1..=chars_max).contains(&value.len())
-        && value
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'));
-    if fine {
-        Ok(())
-    } else {
-        let reason = format!("must be 1 to {chars_max} characters of [A-Za-z0-9._:-]");
-        Err(ApiError::invalid(field, reason))
-    }
-}
-
 /// A payout's id in a path or a body.
 pub(crate) fn payout_id(value: &str) -> Result<(), ApiError> {
-    id("payout_id", value, PAYOUT_ID_CHARS_MAX)
+    gateway_kit::id("payout_id", value, PAYOUT_ID_CHARS_MAX)
 }
 
 /// An account's id in a path or a body.
 pub(crate) fn account_id(value: &str) -> Result<(), ApiError> {
-    id("account_id", value, ACCOUNT_ID_CHARS_MAX)
+    gateway_kit::id("account_id", value, ACCOUNT_ID_CHARS_MAX)
 }
 
 /// A house account exists in the ledger alone; nobody opens one.
@@ -73,14 +60,12 @@ fn amount(field: &'static str, value: i64, low: i64) -> Result<(), ApiError> {
     }
 }
 
+/// A circulating currency of ISO 4217 (case P28).
 fn currency(value: &str) -> Result<(), ApiError> {
-    if value.len() == 3 && value.bytes().all(|b| b.is_ascii_uppercase()) {
+    if money_kit::circulates(value) {
         Ok(())
     } else {
-        Err(ApiError::invalid(
-            "currency",
-            "must be an ISO 4217 code: three letters A-Z",
-        ))
+        Err(ApiError::invalid("currency", money_kit::REFUSED))
     }
 }
 
@@ -189,13 +174,18 @@ mod tests {
     fn each_value_out_of_bounds_is_named() {
         assert!(create_payout(&payout()).is_ok());
         type Spoil = fn(&mut CreatePayoutBody);
-        let spoilt: [(Spoil, &str); 9] = [
+        let spoilt: [(Spoil, &str); 14] = [
             (|b| b.payout_id = Some("x".repeat(36)), "payout_id"),
             (|b| b.payout_id = Some("a/b".into()), "payout_id"),
             (|b| b.account_id = String::new(), "account_id"),
             (|b| b.amount_minor = 0, "amount_minor"),
             (|b| b.amount_minor = AMOUNT_MAX_MINOR + 1, "amount_minor"),
+            (|b| b.payout_id = Some(".".into()), "payout_id"),
+            (|b| b.payout_id = Some("..".into()), "payout_id"),
+            (|b| b.account_id = "..".into(), "account_id"),
             (|b| b.currency = "eur".into(), "currency"),
+            (|b| b.currency = "XXX".into(), "currency"),
+            (|b| b.currency = "EUT".into(), "currency"),
             (|b| b.creditor.name = String::new(), "creditor.name"),
             (|b| b.creditor.account = "a\u{7}".into(), "creditor.account"),
             (|b| b.reference = Some("x".repeat(141)), "reference"),

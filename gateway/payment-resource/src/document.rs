@@ -58,11 +58,11 @@ struct Document;
 #[must_use]
 pub fn openapi() -> OpenApiDocument {
     let mut document = Document::openapi();
-    let id =
-        |chars_max: usize| json!({"pattern": format!("^[A-Za-z0-9._:-]{{1,{chars_max}}}$"), "maxLength": chars_max});
-    let account_id =
-        json!({"pattern": format!("^[A-Za-z0-9._-]{{1,{ACCOUNT_ID_CHARS_MAX}}}$"), "maxLength": ACCOUNT_ID_CHARS_MAX});
-    let currency = json!({"pattern": "^[A-Z]{3}$"});
+    let id = |chars_max: usize| json!({"pattern": id_pattern(":", chars_max), "maxLength": chars_max});
+    let account_id = json!({"pattern": id_pattern("", ACCOUNT_ID_CHARS_MAX), "maxLength": ACCOUNT_ID_CHARS_MAX});
+    // Which codes circulate changes with the standard, so no list of them is part of the contract.
+    let currency =
+        json!({"pattern": "^[A-Z]{3}$", "description": "A circulating currency of ISO 4217", "example": "EUR"});
     let amount = json!({"minimum": 1, "maximum": AMOUNT_MAX_MINOR});
     let line = json!({"minLength": 1, "maxLength": TEXT_CHARS_MAX});
     let reference = json!({"maxLength": TEXT_CHARS_MAX});
@@ -109,6 +109,14 @@ pub fn openapi() -> OpenApiDocument {
         }
     }
     document
+}
+
+/// An id of at most so many characters, these among them, that is neither `.` nor `..`; without a look-ahead, which many
+/// readers of patterns do not have.
+fn id_pattern(more: &str, chars_max: usize) -> String {
+    let (first, any) = (format!("[A-Za-z0-9_{more}-]"), format!("[A-Za-z0-9._{more}-]"));
+    let (one, two) = (chars_max - 1, chars_max - 2);
+    format!("^({first}{any}{{0,{one}}}|[.]{first}{any}{{0,{two}}}|[.][.]{any}{{1,{two}}})$")
 }
 
 fn limit(document: &mut OpenApiDocument, schema: &str, field: &str, limits: &Value) {

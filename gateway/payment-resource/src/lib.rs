@@ -11,7 +11,6 @@
 
 mod bounds;
 mod config;
-mod currency;
 mod document;
 mod export;
 mod render;

@@ -153,7 +153,10 @@ pub(crate) fn created<T, A: Serialize>(
         )),
         CreateOutcome::BalanceTooLarge => Err(ApiError::invalid(
             "amount_minor",
-            format!("must leave the balance at most {}", payment_store::AMOUNT_MAX_MINOR),
+            format!(
+                "must leave the balance at most {} minor units",
+                payment_store::AMOUNT_MAX_MINOR
+            ),
         )),
     }
 }
@@ -209,9 +212,14 @@ fn refused(refusal: Refusal) -> ApiError {
         Refusal::InsufficientFunds {
             available_minor,
             amount_minor,
+            currency,
         } => ApiError::new(
             Code::InsufficientFunds,
-            format!("available are {available_minor}, the payout needs {amount_minor}"),
+            format!(
+                "available are {}, the payout needs {}",
+                money_kit::amount(available_minor, &currency),
+                money_kit::amount(amount_minor, &currency)
+            ),
         )
         .field("available_minor", available_minor)
         .field("amount_minor", amount_minor),

@@ -13,19 +13,6 @@ const ACCOUNT_ID_CHARS_MAX: usize = 64;
 /// The longest creditor field, reference or reason, in characters.
 const TEXT_CHARS_MAX: usize = 140;
 
-fn id(field: &'static str, value: &str, chars_max: usize) -> Result<(), ApiError> {
-    let fine = (1..=chars_max).contains(&value.len())
-        && value
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'));
-    if fine {
-        Ok(())
-    } else {
-        let reason = format!("must be 1 to {chars_max} characters of [A-Za-z0-9._:-]");
-        Err(ApiError::invalid(field, reason))
-    }
-}
-
 /// 1 to 140 characters, none of them a control character.
 pub(crate) fn text(field: &'static str, value: &str) -> Result<(), ApiError> {
     if (1..=TEXT_CHARS_MAX).contains(&value.chars().count()) && !value.chars().any(char::is_control) {
@@ -46,26 +33,23 @@ pub(crate) fn amount(value: i64) -> Result<(), ApiError> {
     }
 }
 
-/// An ISO 4217 code by its form.
+/// A circulating currency of ISO 4217.
 pub(crate) fn currency(value: &str) -> Result<(), ApiError> {
-    if value.len() == 3 && value.bytes().all(|b| b.is_ascii_uppercase()) {
+    if money_kit::circulates(value) {
         Ok(())
     } else {
-        Err(ApiError::invalid(
-            "currency",
-            "must be an ISO 4217 code: three letters A-Z",
-        ))
+        Err(ApiError::invalid("currency", money_kit::REFUSED))
     }
 }
 
 /// A payout's id in a path or a body.
 pub(crate) fn payout_id(value: &str) -> Result<(), ApiError> {
-    id("payout_id", value, PAYOUT_ID_CHARS_MAX)
+    gateway_kit::id("payout_id", value, PAYOUT_ID_CHARS_MAX)
 }
 
 /// An account's id in a path or a body.
 pub(crate) fn account_id(value: &str) -> Result<(), ApiError> {
-    id("account_id", value, ACCOUNT_ID_CHARS_MAX)
+    gateway_kit::id("account_id", value, ACCOUNT_ID_CHARS_MAX)
 }
 
 /// The shape of R1.

@@ -766,3 +766,95 @@ fn a_panic_never_forwards_again() {
         }
     });
 }
+
+#[test]
+fn case_p28_a_currency_that_does_not_circulate_is_refused_before_anything_is_written() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        world.payments().claimed("p1", "a1", 5);
+        for currency in ["ZZZ", "EUT", "XXX", "XAU", "XTS", "XDR", "CLF", "HRK", "eur"] {
+            let mut body = submit_body("p1", "a1");
+            body["currency"] = json!(currency);
+            let refused = proxy.submit_body("p1", 5, &body).await;
+            assert_eq!(
+                (refused.status, &refused.body["field"]),
+                (400, &json!("currency")),
+                "{refused:?}"
+            );
+            let ack = json!({"client_reference": "p1", "outcome": "ACKED", "rail_reference": "R1", "amount_minor": 1250,
+                             "currency": currency});
+            let refused = proxy.ack(&ack).await;
+            assert_eq!(
+                (refused.status, &refused.body["field"]),
+                (400, &json!("currency")),
+                "{refused:?}"
+            );
+        }
+        assert_eq!(proxy.submission("p1").await.status, 404);
+        assert_eq!(world.rail.bodies_read("p1").await, 0);
+        assert_eq!(proxy.submit("p1", "a1", 5).await.status, 200);
+    });
+}
+
+#[test]
+fn case_p27_every_accepted_id_works_in_every_route_and_dots_are_refused() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        for (token, id) in (5..).zip(["...", "-", "--", "-x", ".a", "a..b", ":", "a:b", "_"]) {
+            world.payments().claimed(id, id, token);
+            assert_eq!(proxy.submit(id, id, token).await.outcome(), "ACKED", "{id}");
+            assert_eq!(proxy.submission(id).await.body["payout_id"], id);
+            assert_eq!(proxy.look_up(id).await.status, 200, "{id}");
+            assert_eq!(
+                proxy.get(&format!("/v1/rail/submissions/{id}/lookups")).await.status,
+                200,
+                "{id}"
+            );
+            assert_eq!(
+                proxy.get(&format!("/v1/rail/high-water/{id}")).await.body["highest_token"],
+                token
+            );
+            assert_eq!(proxy.fence(id, token + 100, false).await.status, 200, "{id}");
+            assert_eq!(proxy.fence_account(id, token + 200).await.status, 200, "{id}");
+            assert_eq!(world.rail.bodies_read(id).await, 1, "{id}");
+        }
+        for id in [".", ".."] {
+            let refused = proxy.submit(id, "a1", 5).await;
+            assert_eq!(
+                (refused.status, &refused.body["field"]),
+                (400, &json!("payout_id")),
+                "{refused:?}"
+            );
+            let refused = proxy.submit("p1", id, 5).await;
+            assert_eq!(
+                (refused.status, &refused.body["field"]),
+                (400, &json!("account_id")),
+                "{refused:?}"
+            );
+            let encoded = id.replace('.', "%2E");
+            assert_eq!(proxy.submission(&encoded).await.status, 400);
+            assert_eq!(proxy.get(&format!("/v1/rail/high-water/{encoded}")).await.status, 400);
+        }
+    });
+}
+
+#[test]
+fn case_p24_an_exception_about_other_money_says_it_in_major_units() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        world.payments().claimed("p1", "a1", 5);
+        assert_eq!(proxy.submit("p1", "a1", 5).await.outcome(), "ACKED");
+        for (amount, currency) in [(1_251, "EUR"), (1_250, "JPY"), (1_250, "KWD")] {
+            let ack = json!({"client_reference": "p1", "outcome": "ACKED", "rail_reference": "R1", "amount_minor": amount,
+                             "currency": currency});
+            assert_eq!(proxy.ack(&ack).await.body["recorded"], "anomaly");
+        }
+        let details: Vec<String> = (proxy.exceptions().await.iter())
+            .map(|row| row["detail"].as_str().unwrap().to_owned())
+            .collect();
+        let said = details.join("\n");
+        for wanted in ["12.51 EUR, submitted were 12.50 EUR", "of 1250 JPY,", "of 1.250 KWD,"] {
+            assert!(said.contains(wanted), "{said}");
+        }
+    });
+}

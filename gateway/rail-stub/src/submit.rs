@@ -133,13 +133,22 @@ fn read_call(body: &[u8]) -> Result<Call, String> {
     if call.amount_minor <= 0 {
         return Err("amount_minor must be above 0".into());
     }
-    if call.currency.len() != 3 || !call.currency.bytes().all(|b| b.is_ascii_uppercase()) {
-        return Err("currency must be an ISO 4217 code".into());
+    if !circulates(&call.currency) {
+        return Err("currency must be a circulating currency of ISO 4217".into());
     }
     if call.creditor.is_null() {
         return Err("creditor must be named".into());
     }
     Ok(call)
+}
+
+/// Whether a currency circulates by ISO 4217: no fund, no metal or test code, not withdrawn. The rail judges it itself, as
+/// it stands alone. VES is current, which the table's version 0.7 has as superseded.
+fn circulates(code: &str) -> bool {
+    iso_currency::Currency::from_code(code).is_some_and(|currency| {
+        let withdrawn = currency.is_superseded().is_some() && code != "VES";
+        !currency.is_fund() && !currency.is_special() && !withdrawn
+    })
 }
 
 /// What the rail does with the call; none where it neither executes nor declines.

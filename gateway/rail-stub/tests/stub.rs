@@ -346,6 +346,25 @@ fn acks_go_out_for_the_three_ack_faults_alone() {
 }
 
 #[test]
+fn case_p28_the_rail_executes_no_currency_that_does_not_circulate() {
+    with_stub(None, async |rail| {
+        let submitted = async |currency: &str| {
+            let call = json!({ "client_reference": "p", "amount_minor": 1, "currency": currency, "creditor": {} });
+            let answer = rail.client.post(format!("{}/submit", rail.base)).send_json(&call).await;
+            answer.unwrap().status().as_u16()
+        };
+        for currency in ["ZZZ", "EUT", "XXX", "XAU", "XTS", "XDR", "CLF", "HRK", "eur", ""] {
+            assert_eq!(submitted(currency).await, 400, "{currency}");
+        }
+        let (_, stats) = rail.get("/stats").await;
+        assert_eq!(stats["executed"], 0);
+        for currency in ["EUR", "JPY", "KWD", "VES"] {
+            assert_eq!(submitted(currency).await, 200, "{currency}");
+        }
+    });
+}
+
+#[test]
 fn what_is_no_submission_is_refused_and_counted_as_read() {
     with_stub(None, async |rail| {
         for bad in [

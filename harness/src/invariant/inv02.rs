@@ -5,6 +5,7 @@
 
 use super::Verdict;
 use crate::model::Evidence;
+use money_kit::amount;
 
 pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
     for entry in &evidence.rail_book {
@@ -20,7 +21,8 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
             verdict.demand(execution.amount_minor == payout.amount_minor, || {
                 format!(
                     "payout {reference}: {} left instead of {}",
-                    execution.amount_minor, payout.amount_minor
+                    amount(execution.amount_minor, &payout.currency),
+                    amount(payout.amount_minor, &payout.currency)
                 )
             });
         }

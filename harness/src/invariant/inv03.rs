@@ -3,13 +3,14 @@
 
 use super::Verdict;
 use crate::model::{Evidence, LedgerEntry};
+use money_kit::amount;
 use std::collections::BTreeMap;
 
 pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
     let mut legs: BTreeMap<&str, Vec<&LedgerEntry>> = BTreeMap::new();
-    let mut moved: BTreeMap<&str, i64> = BTreeMap::new();
+    let mut moved: BTreeMap<&str, i128> = BTreeMap::new();
     for entry in &evidence.ledger {
-        *moved.entry(&entry.account_id).or_default() += entry.amount_minor;
+        *moved.entry(&entry.account_id).or_default() += i128::from(entry.amount_minor);
         if let Some(payout) = entry.payout_id.as_deref() {
             legs.entry(payout).or_default().push(entry);
         }
@@ -26,17 +27,21 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
         verdict.demand(own.len() == 2, || {
             format!("payout {id} is POSTED with {} legs instead of 2", own.len())
         });
-        let sum: i64 = own.iter().map(|leg| leg.amount_minor).sum();
-        verdict.demand(sum == 0, || format!("the legs of payout {id} add up to {sum}"));
-        let debited: i64 = own
+        let sum: i128 = own.iter().map(|leg| i128::from(leg.amount_minor)).sum();
+        verdict.demand(sum == 0, || {
+            format!("the legs of payout {id} add up to {}", amount(sum, &payout.currency))
+        });
+        let debited: i128 = own
             .iter()
             .filter(|leg| leg.account_id == payout.account_id)
-            .map(|leg| leg.amount_minor)
+            .map(|leg| i128::from(leg.amount_minor))
             .sum();
-        verdict.demand(debited == -payout.amount_minor, || {
+        verdict.demand(debited == -i128::from(payout.amount_minor), || {
             format!(
-                "payout {id} over {} moved {debited} on {}",
-                payout.amount_minor, payout.account_id
+                "payout {id} over {} moved {} on {}",
+                amount(payout.amount_minor, &payout.currency),
+                amount(debited, &payout.currency),
+                payout.account_id
             )
         });
     }
@@ -46,11 +51,14 @@ pub(super) fn check(evidence: &Evidence, verdict: &mut Verdict) {
         });
     }
     for account in &evidence.accounts {
-        let expected = account.opening_balance_minor + moved.get(account.account_id.as_str()).copied().unwrap_or(0);
-        verdict.demand(account.balance_minor == expected, || {
+        let entries = moved.get(account.account_id.as_str()).copied().unwrap_or(0);
+        let expected = i128::from(account.opening_balance_minor) + entries;
+        verdict.demand(i128::from(account.balance_minor) == expected, || {
             format!(
-                "account {} stores {} but opening balance and entries make {expected}",
-                account.account_id, account.balance_minor
+                "account {} stores {} but opening balance and entries make {}",
+                account.account_id,
+                amount(account.balance_minor, &account.currency),
+                amount(expected, &account.currency)
             )
         });
     }

@@ -150,7 +150,7 @@ mod tests {
         assert!(demo.ok, "{:?}", demo.complaints());
         let text = demo.text();
         assert!(
-            text.contains("EUR 0.00 lost") && text.contains("EUR 3000.00 left the bank twice"),
+            text.contains("0.00 EUR lost") && text.contains("3000.00 EUR left the bank twice"),
             "{text}"
         );
     }

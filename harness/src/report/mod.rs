@@ -29,7 +29,8 @@ pub use cells::{CellOutcome, CellReport};
 pub use demo::DemoReport;
 pub use files::writable;
 pub use html::page;
-pub use ledger::{LEDGER, amount, balances, decimal};
+pub use ledger::{LEDGER, balances};
+pub use money_kit::amount;
 pub use run::{Run, StackSeen, Story};
 pub use text::{euros, matrix_text, money, verdict_table};
 

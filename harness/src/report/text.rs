@@ -216,5 +216,5 @@ fn seconds(ms: u64) -> String {
 /// Minor units of the demo's currency, for a human.
 #[must_use]
 pub fn euros(minor: i64) -> String {
-    format!("EUR {}.{:02}", minor / 100, (minor % 100).abs())
+    amount(minor, "EUR")
 }

@@ -67,11 +67,16 @@ pub async fn run(cx: Cx<'_>) -> Result<ScenarioReport, RunError> {
             .account(account, &cx.apis.trace())
             .await
             .map_err(RunError::call("reading an account"))?;
-        cx.check(format!("{payout}: money held while ambiguous"), amount, seen.held_minor);
+        let euros = |minor: i64| money_kit::amount(minor, "EUR");
+        cx.check(
+            format!("{payout}: money held while ambiguous"),
+            euros(amount),
+            euros(seen.held_minor),
+        );
         cx.check(
             format!("{payout}: money booked while ambiguous"),
-            50_000,
-            seen.balance_minor,
+            euros(50_000),
+            euros(seen.balance_minor),
         );
     }
     cx.step("all three timed out at the rail: RAIL_AMBIGUOUS, money held, nothing booked, nobody submits again");

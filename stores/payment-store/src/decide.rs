@@ -108,6 +108,7 @@ pub(crate) fn claim(seen: &Seen, fencing: Fencing, token: FencingToken, expected
         return Verdict::Refuse(Refusal::InsufficientFunds {
             available_minor: seen.available_minor,
             amount_minor: payout.amount_minor,
+            currency: payout.currency.clone(),
         });
     }
     Verdict::Do

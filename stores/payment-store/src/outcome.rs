@@ -82,6 +82,8 @@ pub enum Refusal {
         available_minor: i64,
         /// What was asked for.
         amount_minor: i64,
+        /// The currency of both.
+        currency: String,
     },
     /// The rail has recorded nothing that supports the step, or something that contradicts it.
     EvidenceMissing {

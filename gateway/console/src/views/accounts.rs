@@ -2,7 +2,7 @@
 
 use super::View;
 use crate::kept::Kept;
-use crate::page::{Icon, Shown, Tone, link, lock_key, lock_link, money, or_dash, pager, tag};
+use crate::page::{Icon, Shown, Tone, link, lock_key, lock_link, or_dash, pager, tag};
 use crate::topic::Topic;
 use crate::upstream::Upstreams;
 use crate::when;
@@ -14,6 +14,7 @@ use http_contract::Page;
 use http_contract::payment::AccountAnswer;
 use http_contract::rail::HighWaterAnswer;
 use maud::{Markup, html};
+use money_kit::amount;
 use std::time::Duration;
 
 /// How many accounts a page has: each costs a question to the rail proxy.
@@ -127,8 +128,8 @@ impl Accounts {
                             @let mark = self.mark(&account.account_id);
                             tr {
                                 th scope="row" { (link(&Topic::Payouts { state: None, account: Some(account.account_id.clone()), cursor: None }, &account.account_id)) }
-                                td.number { (money(account.balance_minor, &account.currency)) }
-                                td.number { (money(account.held_minor, &account.currency)) }
+                                td.number { (amount(account.balance_minor, &account.currency)) }
+                                td.number { (amount(account.held_minor, &account.currency)) }
                                 td.number.token { (account.fence) }
                                 td.number.token { (or_dash(mark.map(|mark| mark.highest_token))) }
                                 td { @match mark { Some(mark) => (compared(account.fence, mark.highest_token)), None => (or_dash::<&str>(None)) } }

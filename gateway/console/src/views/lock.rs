@@ -5,11 +5,11 @@ use super::locks::status;
 use super::timeline::{History, words};
 use crate::kept::Kept;
 use crate::page::{self, Icon, Shown, Tone, icon, link, or_dash, tag};
-use crate::topic::Topic;
+use crate::topic::{Topic, lock_href};
 use crate::upstream::Upstreams;
 use crate::when;
 use futures_util::future::{LocalBoxFuture, join_all};
-use http_client::{CallError, LockServerApi, RefusalFilter, path_segment};
+use http_client::{CallError, LockServerApi, RefusalFilter};
 use http_contract::lock::{AuditRow, KeyStatus, LockView};
 use http_contract::refusal::RefusalRow;
 use lock_api::LockKey;
@@ -78,7 +78,7 @@ impl Lock {
                 }
             }
             @if lock.state == KeyStatus::Held && !self.read_only {
-                p { a.danger #revoke href={ "/locks/" (path_segment(&lock.key)) "/revoke" } { (icon(Icon::Warning)) " Break this grant …" } }
+                p { a.danger #revoke href=(lock_href(&lock.key, "/revoke")) { (icon(Icon::Warning)) " Break this grant …" } }
             }
         }
     }

@@ -4,7 +4,7 @@ use super::View;
 use super::payouts::state;
 use super::timeline::{History, words};
 use crate::kept::Kept;
-use crate::page::{Icon, Shown, Tone, icon, link, lock_key, lock_link, money, or_dash, tag};
+use crate::page::{Icon, Shown, Tone, icon, link, lock_key, lock_link, or_dash, tag};
 use crate::topic::Topic;
 use crate::upstream::Upstreams;
 use crate::when;
@@ -17,6 +17,7 @@ use http_contract::rail::{HighWaterAnswer, Outcome, SubmissionRow};
 use http_contract::refusal::{RefusalRow, RefusalsAnswer};
 use lock_api::LockKey;
 use maud::{Markup, html};
+use money_kit::amount;
 use std::collections::BTreeSet;
 
 /// How many refusals are read of each fence point.
@@ -204,7 +205,7 @@ impl Payout {
         html! {
             dl.facts {
                 div { dt { "State" } dd { (state(payout.state)) } }
-                div { dt { "Amount" } dd { (money(payout.amount_minor, &payout.currency)) " to " (payout.creditor.name) } }
+                div { dt { "Amount" } dd { (amount(payout.amount_minor, &payout.currency)) " to " (payout.creditor.name) } }
                 div { dt { "Account" } dd { (link(&Topic::Payouts { state: None, account: Some(payout.account_id.clone()), cursor: None }, &payout.account_id)) } }
                 div { dt { "Token of the claim" } dd.token { (or_dash(payout.claim_token.map(|token| self.history.whose(token)))) } }
                 div { dt { "Rail reference" } dd { (or_dash(payout.rail_reference.as_ref())) } }

@@ -2,7 +2,7 @@
 
 use super::{ROWS, View};
 use crate::kept::Kept;
-use crate::page::{Icon, Shown, Tone, link, lock_key, lock_link, money, or_dash, pager, payout_link, tag};
+use crate::page::{Icon, Shown, Tone, link, lock_key, lock_link, or_dash, pager, payout_link, tag};
 use crate::topic::Topic;
 use crate::upstream::Upstreams;
 use crate::when;
@@ -11,6 +11,7 @@ use http_client::PayoutFilter;
 use http_contract::Page;
 use http_contract::payment::{PayoutAnswer, PayoutState};
 use maud::{Markup, html};
+use money_kit::amount;
 
 pub(super) struct Payouts {
     filter: PayoutFilter,
@@ -101,7 +102,7 @@ pub(super) fn table(name: &str, payouts: &[PayoutAnswer], now_ms: i64) -> Markup
                         tr {
                             th scope="row" { (payout_link(&payout.payout_id)) }
                             td { (state(payout.state)) }
-                            td.number { (money(payout.amount_minor, &payout.currency)) }
+                            td.number { (amount(payout.amount_minor, &payout.currency)) }
                             td {
                                 (link(&Topic::Payouts { state: None, account: Some(payout.account_id.clone()), cursor: None }, &payout.account_id))
                             }

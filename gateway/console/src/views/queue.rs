@@ -3,7 +3,7 @@
 use super::View;
 use super::payouts::state;
 use crate::kept::Kept;
-use crate::page::{Icon, Shown, Tone, lock_key, lock_link, money, or_dash, payout_link, tag};
+use crate::page::{Icon, Shown, Tone, lock_key, lock_link, or_dash, payout_link, tag};
 use crate::upstream::Upstreams;
 use crate::when;
 use futures_util::future::{LocalBoxFuture, join3};
@@ -12,6 +12,7 @@ use http_contract::payment::{PayoutAnswer, PayoutState};
 use http_contract::rail::{ExceptionRow, Outcome, SubmissionRow};
 use http_contract::{PAGE_LIMIT_MAX, Page};
 use maud::{Markup, html};
+use money_kit::amount;
 
 #[derive(Default)]
 pub(super) struct Queue {
@@ -123,7 +124,7 @@ impl Queue {
                                     }
                                     td { @match &payout.ambiguous_since { Some(at) => (when::at(at, now_ms)), None => (or_dash::<&str>(None)) } }
                                     td { (or_dash(cause(&payout.payout_id))) }
-                                    td.number { (money(payout.amount_minor, &payout.currency)) }
+                                    td.number { (amount(payout.amount_minor, &payout.currency)) }
                                     td.number.token { (or_dash(payout.claim_token)) }
                                     td { (lock_link(&lock_key(&payout.account_id))) }
                                 }

@@ -28,7 +28,11 @@ pub fn check(name: &str, text: &str, seals: Option<(&str, &str)>, report: &mut R
     }
     let sealed_up_to = match seals {
         None => {
-            report.not_checked(name, "seals", "no --seals: a row that was changed is not noticed");
+            report.not_checked(
+                name,
+                "seals",
+                "no --seals: whether a row was changed, removed or put in is not looked at",
+            );
             0
         }
         Some((file, text)) => match read::rows::<SealRow>(text) {
@@ -126,14 +130,22 @@ fn sealed(file: &str, rows: &[AuditRow], seals: &[SealRow], report: &mut Report)
             "seals",
             format!("{right} segments, up to row {covered}: chain and hashes are right"),
         );
+        report.not_checked(
+            file,
+            "origin",
+            "who can write the store can seal other rows anew: seals that were kept elsewhere, checked with a later trail, show it",
+        );
     } else {
         report.wrong(file, "seals", some(&bad), TAMPERED);
     }
+    // Whatever the seals say of it: one who drops the front can begin a chain anew.
     match seals.first() {
-        Some(seal) if seal.n > 1 || dropped > 0 => report.not_checked(
+        Some(seal) if seal.n > 1 || dropped > 0 || (2..u64::MAX).contains(&first_row) => report.not_checked(
             file,
             "beginning",
-            format!("what came before row {first_row} is not in the files (lock.audit.retention drops old segments)"),
+            format!(
+                "what came before row {first_row} is not in the files: dropped by lock.audit.retention, or by whoever can write the store"
+            ),
         ),
         _ => {}
     }
@@ -154,7 +166,7 @@ fn sealed(file: &str, rows: &[AuditRow], seals: &[SealRow], report: &mut Report)
         report.not_checked(
             file,
             "tail",
-            format!("{tail} rows are not sealed yet (lock.audit.seal-interval)"),
+            format!("{tail} rows are not sealed yet (lock.audit.seal-interval), or later than this file of seals"),
         );
     }
     covered

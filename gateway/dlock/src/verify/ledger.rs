@@ -3,6 +3,7 @@
 use super::{read, some};
 use crate::doctor::report::Report;
 use http_contract::payment::{AccountAnswer, LedgerRow};
+use money_kit::amount;
 use std::collections::BTreeMap;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -184,8 +185,9 @@ fn legs(name: &str, rows: &[LedgerRow], report: &mut Report) {
         let sum: i128 = legs.iter().map(|leg| i128::from(leg.amount_minor)).sum();
         if legs.len() != 2 || sum != 0 {
             bad.push(format!(
-                "payout {payout} has {} legs that sum to {sum}, not two that sum to 0",
-                legs.len()
+                "payout {payout} has {} legs that sum to {}, not two that sum to 0",
+                legs.len(),
+                amount(sum, &legs[0].currency)
             ));
         }
     }
@@ -223,7 +225,7 @@ fn legs(name: &str, rows: &[LedgerRow], report: &mut Report) {
     bad.extend(
         sums.iter()
             .filter(|(_, sum)| **sum != 0)
-            .map(|(currency, sum)| format!("all {currency} sum to {sum}, not to 0")),
+            .map(|(currency, sum)| format!("all {currency} sum to {}, not to 0", amount(*sum, currency))),
     );
     if bad.is_empty() {
         report.ok(
@@ -256,7 +258,9 @@ fn balances(file: &str, rows: &[LedgerRow], accounts: &[AccountAnswer], report: 
         if i128::from(account.balance_minor) != wanted {
             bad.push(format!(
                 "{}: {} by its legs, {} says the account",
-                account.account_id, wanted, account.balance_minor
+                account.account_id,
+                amount(wanted, &account.currency),
+                amount(account.balance_minor, &account.currency)
             ));
         }
     }

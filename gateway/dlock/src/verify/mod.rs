@@ -21,14 +21,19 @@ use crate::output::OutputArgs;
 /// Check an exported audit trail or ledger offline: nothing is asked of any server.
 ///
 /// The audit trail and its seals come from `dlock lock audit --seals-to SEALS > AUDIT`, or from pages of `GET /v1/audit` and
-/// `GET /v1/audit/seals`; the ledger from `GET /v1/ledger/export` as jsonl or csv. Exit code 0 where nothing is wrong, else 1.
+/// `GET /v1/audit/seals`; the whole ledger from `GET /v1/ledger/export` as jsonl or csv. Exit code 0 where nothing is wrong, else 1.
+///
+/// Seals that come from the same store at the same time show that the export is consistent, not that the store is
+/// genuine: who can write the store can seal other rows anew. Seals that were exported earlier and kept elsewhere show
+/// whether a row that they cover was changed, removed or put in since.
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("what").args(["audit", "ledger"]).required(true).multiple(true)))]
 pub struct Args {
     /// The audit trail: one JSON object a line, or pages; `-` is standard input.
     #[arg(long, value_name = "FILE|-")]
     audit: Option<String>,
-    /// Its seals, fetched before the trail. Without them a changed row is not noticed.
+    /// Its seals, fetched before the trail, or an older file of them that was kept elsewhere. Without them a changed row is
+    /// not noticed; with seals of the same export only one that was not sealed anew.
     #[arg(long, value_name = "FILE", requires = "audit")]
     seals: Option<String>,
     /// The ledger, jsonl or csv; `-` is standard input.

@@ -64,7 +64,7 @@ fn occurrence(code: Code) -> (&'static str, Value) {
             json!({"expected_version": 2, "actual_version": 3}),
         ),
         Code::InsufficientFunds => (
-            "the account has 500 available, the payout needs 1000",
+            "available are 5.00 EUR, the payout needs 10.00 EUR",
             json!({"available_minor": 500, "amount_minor": 1_000}),
         ),
         Code::OutcomeEvidenceMissing => (

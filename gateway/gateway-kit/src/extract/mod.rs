@@ -11,7 +11,7 @@ mod strict;
 pub use headers::{ActorName, IdempotencyKey, OperatorName, Token, Trace};
 pub use json::{Json, JsonOrDefault};
 pub use noted::Noted;
-pub use path::{Id, Key, path_value};
+pub use path::{Id, Key, id, path_value};
 pub use query::Query;
 
 pub(crate) use headers::{caller_of, request_id, token_of};

@@ -63,7 +63,24 @@ impl FromRequest for Key {
 /// The longest id that a path may hold.
 const ID_CHARS_MAX: usize = 64;
 
-/// The id that is the route's one placeholder, whatever its name: 1–64 characters of `[A-Za-z0-9._:-]` (C1.2).
+/// Checks an id (C1.2): 1 to `chars_max` characters of `[A-Za-z0-9._:-]`. `.` and `..` are none: in a path they are
+/// steps, which clients and proxies take out before anybody can read them (case P27).
+///
+/// # Errors
+/// `INVALID_REQUEST` naming `field`.
+pub fn id(field: &str, value: &str, chars_max: usize) -> Result<(), ApiError> {
+    let fine = (1..=chars_max).contains(&value.len())
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'));
+    if fine && value != "." && value != ".." {
+        return Ok(());
+    }
+    let reason = format!("must be 1 to {chars_max} characters of [A-Za-z0-9._:-], and neither . nor ..");
+    Err(ApiError::invalid(field, reason))
+}
+
+/// The id that is the route's one placeholder, whatever its name: 1–64 characters, as [`id`] has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Id(pub String);
 
@@ -77,16 +94,9 @@ impl FromRequest for Id {
             .split('/')
             .find_map(placeholder)
             .unwrap_or_else(|| panic!("{pattern} has no placeholder"));
-        ready(path_value(request, name).and_then(|id| {
-            let fine = (1..=ID_CHARS_MAX).contains(&id.len())
-                && id
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-'));
-            if fine {
-                Ok(Self(id))
-            } else {
-                Err(ApiError::invalid(name, "must be 1 to 64 characters of [A-Za-z0-9._:-]"))
-            }
+        ready(path_value(request, name).and_then(|value| {
+            id(name, &value, ID_CHARS_MAX)?;
+            Ok(Self(value))
         }))
     }
 }

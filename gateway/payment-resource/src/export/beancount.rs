@@ -3,18 +3,26 @@
 //! A client's account is `Assets:Clients:…`; where the money comes from and goes to is `Equity:House:…`.
 
 use super::pairs::Pairs;
+use super::period::{day, day_before};
 use super::{Cut, Out};
-use crate::currency::{decimal, exponent};
 use gateway_kit::rfc3339;
+use money_kit::decimal;
 use payment_store::LedgerRow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 /// Accounts are open from a day before any entry.
 const OPENED: &str = "1970-01-01";
 
 pub(super) async fn write(out: &Out) -> Result<(), Cut> {
-    out.write("option \"title\" \"dlock ledger\"\n\n").await?;
+    out.write(format!("{}option \"title\" \"dlock ledger\"\n\n", out.about()))
+        .await?;
+    // Balances are brought forward from what lies before the period.
+    let sums = match out.period.from_ms {
+        Some(_) => out.sums().await?,
+        None => BTreeMap::new(),
+    };
+    let opened = out.period.from_ms.map_or_else(|| OPENED.to_owned(), day_before);
     let (mut after, mut currencies) = (None, BTreeSet::new());
     while let Some(accounts) = out.accounts(after.clone()).await? {
         let mut text = String::new();
@@ -29,13 +37,18 @@ pub(super) async fn write(out: &Out) -> Result<(), Cut> {
                 }
             }
             line(&mut text, format_args!("{OPENED} open {name} {currency}"));
-            if account.opening_balance_minor != 0 {
-                let amount = decimal(account.opening_balance_minor, exponent(currency));
-                let contra = decimal(-account.opening_balance_minor, exponent(currency));
+            let (opening, _) = sums
+                .get(&account.account_id)
+                .copied()
+                .unwrap_or_default()
+                .balances(account)?;
+            if opening != 0 {
+                let amount = decimal(opening, currency);
+                let contra = decimal(-opening, currency);
                 line(
                     &mut text,
                     format_args!(
-                        "{OPENED} * \"opening balance\"\n  {name}  {amount} {currency}\n  \
+                        "{opened} * \"opening balance\"\n  {name}  {amount} {currency}\n  \
                          Equity:House:Opening:{currency}  {contra} {currency}"
                     ),
                 );
@@ -50,7 +63,7 @@ pub(super) async fn write(out: &Out) -> Result<(), Cut> {
 pub(super) fn fact(text: &mut String, legs: &[LedgerRow]) {
     let first = &legs[0];
     let at = rfc3339(first.at_ms);
-    let day = at.split('T').next().unwrap_or(OPENED);
+    let day = day(first.at_ms);
     let what = first
         .payout_id
         .as_deref()
@@ -75,7 +88,7 @@ pub(super) fn fact(text: &mut String, legs: &[LedgerRow]) {
             }
             None => client(&leg.account_id),
         };
-        let amount = decimal(leg.amount_minor, exponent(&leg.currency));
+        let amount = decimal(leg.amount_minor, &leg.currency);
         line(
             text,
             format_args!(

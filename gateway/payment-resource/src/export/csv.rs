@@ -1,8 +1,8 @@
 //! Comma separated values, one row per entry.
 
 use super::{Cut, Out};
-use crate::currency::exponent;
 use gateway_kit::rfc3339;
+use money_kit::exponent;
 use payment_store::LedgerRow;
 use std::borrow::Cow;
 
@@ -21,9 +21,8 @@ const HEADER: [&str; 9] = [
 
 pub(super) async fn write(out: &Out) -> Result<(), Cut> {
     out.write(page(Some(HEADER), &[])?).await?;
-    let mut after = 0;
-    while let Some(rows) = out.entries(None, after).await? {
-        after = rows.last().map_or(after, |row| row.entry_id);
+    let mut entries = out.entries(out.account_id.as_deref());
+    while let Some(rows) = entries.next().await? {
         out.write(page(None, &rows)?).await?;
     }
     Ok(())

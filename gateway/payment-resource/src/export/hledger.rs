@@ -4,19 +4,27 @@
 //! A client's account is `assets:clients:…`; where the money comes from and goes to is `equity:house:…`.
 
 use super::pairs::Pairs;
+use super::period::{day, day_before};
 use super::{Cut, Out};
-use crate::currency::{decimal, exponent};
 use gateway_kit::rfc3339;
+use money_kit::{decimal, exponent};
 use payment_store::LedgerRow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Opening balances are of a day before any entry.
+/// Opening balances of the whole ledger are of a day before any entry; those of a period of the day before it.
 const OPENED: &str = "1970-01-01";
 
 pub(super) async fn write(out: &Out) -> Result<(), Cut> {
     // Without it 1.234 could be read as one thousand two hundred thirty-four.
-    out.write("; dlock ledger\ndecimal-mark .\n\n").await?;
+    out.write(format!("; dlock ledger\n{}decimal-mark .\n\n", out.about()))
+        .await?;
+    // Balances are brought forward from what lies before the period.
+    let sums = match out.period.from_ms {
+        Some(_) => out.sums().await?,
+        None => BTreeMap::new(),
+    };
+    let opened = out.period.from_ms.map_or_else(|| OPENED.to_owned(), day_before);
     let (mut after, mut currencies) = (None, BTreeSet::new());
     while let Some(accounts) = out.accounts(after.clone()).await? {
         let mut text = String::new();
@@ -29,13 +37,18 @@ pub(super) async fn write(out: &Out) -> Result<(), Cut> {
                 }
             }
             line(&mut text, format_args!("account {name}"));
-            if account.opening_balance_minor != 0 {
-                let amount = decimal(account.opening_balance_minor, exponent(currency));
-                let contra = decimal(-account.opening_balance_minor, exponent(currency));
+            let (opening, _) = sums
+                .get(&account.account_id)
+                .copied()
+                .unwrap_or_default()
+                .balances(account)?;
+            if opening != 0 {
+                let amount = decimal(opening, currency);
+                let contra = decimal(-opening, currency);
                 line(
                     &mut text,
                     format_args!(
-                        "\n{OPENED} * opening balance\n    {name}  {amount} {currency}\n    \
+                        "\n{opened} * opening balance\n    {name}  {amount} {currency}\n    \
                          equity:house:opening:{currency}  {contra} {currency}\n"
                     ),
                 );
@@ -50,7 +63,7 @@ pub(super) async fn write(out: &Out) -> Result<(), Cut> {
 fn fact(text: &mut String, legs: &[LedgerRow]) {
     let first = &legs[0];
     let at = rfc3339(first.at_ms);
-    let day = at.split('T').next().unwrap_or(OPENED);
+    let day = day(first.at_ms);
     let what = first
         .payout_id
         .as_deref()
@@ -75,7 +88,7 @@ fn fact(text: &mut String, legs: &[LedgerRow]) {
             }
             None => client(&leg.account_id),
         };
-        let amount = decimal(leg.amount_minor, exponent(&leg.currency));
+        let amount = decimal(leg.amount_minor, &leg.currency);
         line(
             text,
             format_args!("    {name}  {amount} {}  ; entry_id:{}", leg.currency, leg.entry_id),

@@ -12,14 +12,20 @@ type Write = fn(&mut String, &[LedgerRow]);
 pub(super) struct Pairs {
     /// Legs whose other one has not come yet.
     waiting: Vec<LedgerRow>,
+    /// Only facts with a leg of this account are written.
+    account_id: Option<String>,
 }
 
 impl Pairs {
     /// Writes every fact of the export.
     pub(super) async fn write(out: &Out, fact: Write) -> Result<(), Cut> {
-        let (mut after, mut pairs) = (0, Self::default());
-        while let Some(rows) = out.entries(None, after).await? {
-            after = rows.last().map_or(after, |row| row.entry_id);
+        let mut pairs = Self {
+            account_id: out.account_id.clone(),
+            ..Self::default()
+        };
+        // Of one account too: the other leg of its facts is the house's.
+        let mut entries = out.entries(None);
+        while let Some(rows) = entries.next().await? {
             out.write(pairs.facts(rows, fact)).await?;
         }
         if pairs.waiting.is_empty() {
@@ -27,7 +33,8 @@ impl Pairs {
         }
         // What was committed while the export went on may have one leg before the export's end and one after it.
         let store = out.payments.store();
-        let beyond = store.ledger(None, out.last_entry, PAGE_ROWS, out.within).await?;
+        let mut beyond = store.ledger(None, out.last_entry, PAGE_ROWS, out.within).await?;
+        beyond.retain(|row| out.period.place(row.at_ms).is_eq());
         out.write(pairs.rest(beyond, fact)).await
     }
 
@@ -36,7 +43,7 @@ impl Pairs {
         let mut text = String::new();
         for row in rows {
             match self.other(&row) {
-                Some(other) => fact(&mut text, &[other, row]),
+                Some(other) => self.put(&mut text, &[other, row], fact),
                 None => self.waiting.push(row),
             }
         }
@@ -49,13 +56,20 @@ impl Pairs {
         let mut text = String::new();
         for row in beyond {
             if let Some(other) = self.other(&row) {
-                fact(&mut text, &[other, row]);
+                self.put(&mut text, &[other, row], fact);
             }
         }
-        for lone in self.waiting {
-            fact(&mut text, &[lone]);
+        for lone in std::mem::take(&mut self.waiting) {
+            self.put(&mut text, &[lone], fact);
         }
         text
+    }
+
+    fn put(&self, text: &mut String, legs: &[LedgerRow], fact: Write) {
+        let wanted = self.account_id.as_ref();
+        if wanted.is_none_or(|wanted| legs.iter().any(|leg| leg.account_id == *wanted)) {
+            fact(text, legs);
+        }
     }
 
     fn other(&mut self, row: &LedgerRow) -> Option<LedgerRow> {
@@ -120,6 +134,25 @@ mod tests {
             )
         };
         assert_eq!(transactions(&text), [pair("P", "4.00"), pair("Q", "9.00")]);
+    }
+
+    #[test]
+    fn case_p25_facts_of_one_account_are_whole() {
+        let rows = vec![
+            leg(1, "P", "a", -400),
+            leg(2, "P", "house:payouts:EUR", 400),
+            leg(3, "Q", "b", -900),
+            leg(4, "Q", "house:payouts:EUR", 900),
+        ];
+        let mut pairs = Pairs {
+            account_id: Some("b".to_owned()),
+            ..Pairs::default()
+        };
+        let text = pairs.facts(rows, fact);
+        assert_eq!(
+            transactions(&text),
+            [("payout Q".to_owned(), vec!["-9.00".to_owned(), "9.00".to_owned()])]
+        );
     }
 
     #[test]

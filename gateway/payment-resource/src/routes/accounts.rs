@@ -48,7 +48,9 @@ pub(crate) struct AccountsParams {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<u32>,
     /// The `next_cursor` of the page before.
-    #[param(pattern = "^[A-Za-z0-9._-]{1,64}$")]
+    #[param(
+        pattern = "^([A-Za-z0-9_:-][A-Za-z0-9._:-]{0,63}|[.][A-Za-z0-9_:-][A-Za-z0-9._:-]{0,62}|[.][.][A-Za-z0-9._:-]{1,62})$"
+    )]
     cursor: Option<String>,
 }
 

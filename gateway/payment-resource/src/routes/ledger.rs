@@ -62,9 +62,22 @@ pub(crate) struct ExportParams {
     /// How it is written.
     #[param(inline)]
     format: Format,
+    /// Only this account: its legs as csv and jsonl, its facts with both legs as beancount and hledger, its statement as
+    /// camt053 (a client's account only).
+    #[param(
+        pattern = "^([A-Za-z0-9_:-][A-Za-z0-9._:-]{0,63}|[.][A-Za-z0-9_:-][A-Za-z0-9._:-]{0,62}|[.][.][A-Za-z0-9._:-]{1,62})$"
+    )]
+    account_id: Option<String>,
+    /// Only entries from this instant on: a day (00:00 UTC) or an instant with its zone.
+    #[param(example = "2026-01-01")]
+    from: Option<String>,
+    /// Only entries before this instant: a day (00:00 UTC) or an instant with its zone.
+    #[param(example = "2026-02-01")]
+    to: Option<String>,
 }
 
-/// P9: the whole ledger as text.
+/// P9: the ledger as text: all of it, or a period, or one account. Every day and instant in it is UTC. An answer that
+/// ends without its last chunk is not whole.
 #[utoipa::path(
     get, path = "/v1/ledger/export", operation_id = "export_ledger", tag = "ledger",
     params(ExportParams),
@@ -73,6 +86,7 @@ pub(crate) struct ExportParams {
             (String = "text/csv"), (String = "application/x-ndjson"), (String = "text/plain"), (String = "application/xml"),
         )),
         (status = 400, description = "INVALID_REQUEST", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "ACCOUNT_NOT_FOUND", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "BACKEND_UNAVAILABLE", body = Problem, content_type = "application/problem+json"),
     )
 )]
@@ -80,7 +94,15 @@ pub(crate) async fn export_ledger(
     server: Data<PaymentResource>,
     Query(query): Query<ExportParams>,
 ) -> Result<HttpResponse, ApiError> {
-    export::answer(query.format, &server).await
+    if let Some(account_id) = &query.account_id {
+        bounds::account_id(account_id)?;
+    }
+    let wanted = export::Wanted {
+        format: query.format,
+        period: export::Period::parse(query.from.as_deref(), query.to.as_deref())?,
+        account_id: query.account_id,
+    };
+    export::answer(wanted, &server).await
 }
 
 /// P9: nothing is asked but the route.

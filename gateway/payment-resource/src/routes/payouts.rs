@@ -63,7 +63,9 @@ pub(crate) struct PayoutsParams {
     /// Only those in this state.
     state: Option<PayoutState>,
     /// Only those of this account.
-    #[param(pattern = "^[A-Za-z0-9._:-]{1,64}$")]
+    #[param(
+        pattern = "^([A-Za-z0-9_:-][A-Za-z0-9._:-]{0,63}|[.][A-Za-z0-9_:-][A-Za-z0-9._:-]{0,62}|[.][.][A-Za-z0-9._:-]{1,62})$"
+    )]
     account_id: Option<String>,
     /// How many items, 1–1000; 100 where it is missing.
     #[param(minimum = 1, maximum = 1000)]

@@ -46,7 +46,7 @@ async fn an_accounts_ledger_sums_to_its_balance() {
         said["violations"][0]
             .as_str()
             .unwrap()
-            .contains("stored balance of 651"),
+            .contains("stored balance of 6.51 EUR"),
         "{said}"
     );
 }

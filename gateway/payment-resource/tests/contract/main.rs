@@ -4,6 +4,7 @@
 
 mod accounts;
 mod client;
+mod exports;
 mod hostile;
 mod ledger;
 mod payouts;

@@ -97,7 +97,7 @@ fn a_control_that_lost_money_says_how_much_and_one_that_lost_none_voids_the_run(
         ..good()
     };
     let html = shown(&lost, sample::good());
-    assert!(html.contains("EUR 3000.01 lost, as it must be: 3 payouts were paid more than once."));
+    assert!(html.contains("3000.01 EUR lost, as it must be: 3 payouts were paid more than once."));
     assert!(lost.ok());
 
     let void = ScenarioReport {

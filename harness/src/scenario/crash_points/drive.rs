@@ -151,8 +151,8 @@ impl<'a> Driver<'a> {
             let seen = seen.map_err(RunError::call("reading an account"))?;
             self.cx.check(
                 format!("{}: credited once", self.account),
-                OPENING,
-                seen.balance_minor + self.amount,
+                money_kit::amount(OPENING, &seen.currency),
+                money_kit::amount(seen.balance_minor + self.amount, &seen.currency),
             );
         }
         Ok(state)

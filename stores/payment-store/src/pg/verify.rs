@@ -26,6 +26,10 @@ pub(super) async fn verify(database: &Transactions, within: Duration) -> Result<
         accounts: unsigned(counts.get(0)),
         payouts: unsigned(counts.get(1)),
         entries: unsigned(counts.get(2)),
-        violations: found.iter().flatten().map(|row| row.get(0)).collect(),
+        violations: found
+            .iter()
+            .flatten()
+            .map(|row| money_kit::spoken(row.get(0)))
+            .collect(),
     })
 }

@@ -29,9 +29,9 @@ pub(super) fn verify(db: &Connection) -> rusqlite::Result<VerifyReport> {
 
 fn run(db: &Connection, check: &str, report: &mut VerifyReport) -> rusqlite::Result<()> {
     let mut statement = db.prepare_cached(&format!("{check} LIMIT ?1"))?;
-    let found = statement.query_map(params![VerifyReport::VIOLATIONS_MAX], |row| row.get(0))?;
+    let found = statement.query_map(params![VerifyReport::VIOLATIONS_MAX], |row| row.get::<_, String>(0))?;
     for sentence in found {
-        report.violations.push(sentence?);
+        report.violations.push(money_kit::spoken(&sentence?));
     }
     Ok(())
 }

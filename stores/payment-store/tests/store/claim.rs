@@ -95,7 +95,8 @@ async fn a_business_refusal_leaves_the_mark() {
         refused(b.claim("P", 5).await),
         Refusal::InsufficientFunds {
             available_minor: 100,
-            amount_minor: 101
+            amount_minor: 101,
+            currency: "EUR".into(),
         }
     );
     assert_eq!(b.all_rows().await, before);
@@ -162,7 +163,8 @@ async fn case_p02_ambiguous_money_stays_held() {
         refused(b.claim("Q", 2).await),
         Refusal::InsufficientFunds {
             available_minor: 400,
-            amount_minor: 401
+            amount_minor: 401,
+            currency: "EUR".into(),
         }
     );
     done(b.claim("R", 2).await);
@@ -208,7 +210,8 @@ async fn case_p09_the_sixth_claim_exceeds_the_balance() {
         refused(b.claim("P6", 6).await),
         Refusal::InsufficientFunds {
             available_minor: 0,
-            amount_minor: 1_000
+            amount_minor: 1_000,
+            currency: "EUR".into(),
         }
     );
     assert_eq!(b.mark("A").await, 5);

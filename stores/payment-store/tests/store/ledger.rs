@@ -41,7 +41,7 @@ async fn verify_names_what_is_wrong() {
     let b = posted().await;
     assert_eq!(b.violations().await, Vec::<String>::new());
     b.execute("UPDATE account SET balance_minor = 601").await.unwrap();
-    assert!(b.violations().await[0].contains("stored balance of 601"));
+    assert!(b.violations().await[0].contains("stored balance of 6.01 EUR"));
     b.execute("UPDATE account SET balance_minor = 600").await.unwrap();
     b.execute("UPDATE payout SET state = 'CLAIMED'").await.unwrap();
     let said = b.violations().await.join("\n");

@@ -114,7 +114,8 @@ async fn case_p09_six_claims_at_once_never_hold_more_than_the_balance() {
         last,
         Some(StepOutcome::Refused(Refusal::InsufficientFunds {
             available_minor: 0,
-            amount_minor: 1_000
+            amount_minor: 1_000,
+            currency: "EUR".into(),
         }))
     );
     assert_eq!(b.account_now("A").await.held_minor, 5_000);

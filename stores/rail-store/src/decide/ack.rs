@@ -23,8 +23,9 @@ pub(crate) fn decide(ack: &Ack, submissions: &[Submission], payout_failed: bool,
     };
     if (meant.amount_minor, meant.currency.as_str()) != (ack.amount_minor, ack.currency.as_str()) {
         let detail = format!(
-            "an ack speaks of {} {}, submitted were {} {}",
-            ack.amount_minor, ack.currency, meant.amount_minor, meant.currency
+            "an ack speaks of {}, submitted were {}",
+            money_kit::amount(ack.amount_minor, &ack.currency),
+            money_kit::amount(meant.amount_minor, &meant.currency)
         );
         return Acknowledged {
             outcome: AckOutcome::Anomaly,

@@ -86,8 +86,10 @@ pub(super) fn other_money(execution: &Execution, amount_minor: i64, currency: &s
     ((execution.amount_minor, execution.currency.as_str()) != (amount_minor, currency)).then(|| Raise {
         kind: ExceptionKind::AmountMismatch,
         detail: format!(
-            "the rail executed {} {} as {}, submitted were {amount_minor} {currency}",
-            execution.amount_minor, execution.currency, execution.rail_reference
+            "the rail executed {} as {}, submitted were {}",
+            money_kit::amount(execution.amount_minor, &execution.currency),
+            execution.rail_reference,
+            money_kit::amount(amount_minor, currency)
         ),
     })
 }
