@@ -231,7 +231,10 @@ fn case_s3_an_older_head_finds_what_the_seals_of_the_same_export_do_not() {
     let fits = |what: &str, trail: &str, seals: &str| {
         let ran = checked(dir.path(), trail, Some(seals));
         let said = stdout(&ran);
-        assert!(code(&ran) == 0 && said.contains("who can write the store"), "{what}: {said}");
+        assert!(
+            code(&ran) == 0 && said.contains("who can write the store"),
+            "{what}: {said}"
+        );
         said
     };
     let found = |what: &str, trail: &str, why: &str| {
@@ -255,7 +258,11 @@ fn case_s3_an_older_head_finds_what_the_seals_of_the_same_export_do_not() {
     found("cut", &lines(&older), "are not all in the trail");
 
     // The front is dropped, and what is left is sealed anew as if retention had dropped it.
-    let later: Vec<AuditRow> = rows.iter().filter(|row| row.seq >= seals[1].first_seq).cloned().collect();
+    let later: Vec<AuditRow> = rows
+        .iter()
+        .filter(|row| row.seq >= seals[1].first_seq)
+        .cloned()
+        .collect();
     // With the older head nothing is wrong either: retention does the same. The row that the trail begins with is named.
     let begins = format!("what came before row {} is not in the files", seals[1].first_seq);
     for seals in [&sealed_anew(&later, &seals[1..]), &lines(&seals[1..]), &kept] {

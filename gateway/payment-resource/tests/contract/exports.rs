@@ -85,10 +85,12 @@ async fn case_p25_a_statement_of_a_period_has_its_balances_its_dates_and_the_sam
     );
     let balances = |text: &str| -> Vec<(String, String)> {
         let day = |part: &str| {
-            values(part, "Dt")
-                .first()
+            part.split("<Dt><Dt>")
+                .nth(1)
                 .unwrap()
-                .trim_start_matches("<Dt>")
+                .split('<')
+                .next()
+                .unwrap()
                 .to_owned()
         };
         let money = |part: &str| {

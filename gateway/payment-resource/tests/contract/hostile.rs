@@ -13,6 +13,9 @@ async fn no_request_is_answered_with_a_server_error() {
         .path("account_id", "A")
         .path("payout_id", "P")
         .header("X-Operator", "op")
+        // Each is a day or an instant, and the second one lies after the first.
+        .query("export_ledger", "from", "2026-01-01")
+        .query("export_ledger", "to", "2026-02-01")
         .body("create_payout", json!({"account_id": "A", "currency": "EUR"}))
         // The balance has a bound of its own, which no schema can say.
         .body("credit_account", json!({"amount_minor": 7}))
