@@ -164,7 +164,9 @@ fn rows_that_are_missing_moved_or_put_in_are_found() {
             .map(|(_, row)| *row);
         kept.collect::<Vec<_>>().join("\n")
     };
-    for gone in 0..rows.len() {
+    // A first segment of one row that is gone looks as if retention had dropped it: it is said, and is not wrong.
+    let first: SealRow = serde_json::from_str(seals.lines().next().unwrap()).unwrap();
+    for gone in usize::from(first.last_seq == 1)..rows.len() {
         let ran = checked(dir.path(), &without(gone), Some(&seals));
         assert_eq!(code(&ran), 1, "without row {gone}: {}", stdout(&ran));
     }
