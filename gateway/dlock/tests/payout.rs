@@ -369,7 +369,9 @@ fn case_p24_and_p27_tables_say_amounts_of_their_currency_for_every_accepted_id()
         assert_eq!(listed["items"][0]["amount_minor"], 1_000);
         let shown = stack.run(&["payout", "show", "--", id]);
         let shown = stdout(&shown);
-        let row = shown.lines().find(|line| line.trim_start().starts_with("payout.amount "));
+        let row = shown
+            .lines()
+            .find(|line| line.trim_start().starts_with("payout.amount "));
         assert!(row.is_some_and(|row| row.trim_end().ends_with(amount)), "{id}: {shown}");
         assert!(shown.contains("payout.currency") && shown.contains(currency), "{shown}");
         let history = stdout(&stack.run(&["payout", "history", "--", id]));
