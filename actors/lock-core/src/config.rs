@@ -17,6 +17,8 @@ pub struct Config {
     pub leases_max: usize,
     /// The most session actors of this replica (NFR-11).
     pub sessions_max: usize,
+    /// The most keys that all sessions of this replica hold (NFR-11).
+    pub keys_max: usize,
     /// The most watches of this replica (NFR-11).
     pub watches_max: usize,
     /// How often at most the lease clock looks for what is due (`lock.expiry.interval`).
@@ -56,6 +58,7 @@ impl Default for Config {
             waiters_max: 1_000,
             leases_max: 200_000,
             sessions_max: 200_000,
+            keys_max: 400_000,
             watches_max: 1_000,
             expiry_interval: Duration::from_millis(100),
             expiry_safety: Duration::from_secs(1),

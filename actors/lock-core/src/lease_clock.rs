@@ -19,6 +19,7 @@ mod messages;
 pub(crate) use messages::*;
 
 use crate::answers::{Acquired, Refusal};
+use crate::callers::Callers;
 use crate::config::Config;
 use crate::lane::Lane;
 use crate::lease::{Acquire, DrainQueue, KeyFreed, LeaseActor, NewsAreHeard, SessionEnded, Tick};
@@ -38,6 +39,7 @@ use lock_api::{
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ pub(crate) struct LeaseClock {
     metrics: Metrics,
     leases: BTreeMap<LockKey, Lease>,
     sessions: BTreeMap<SessionId, Session>,
+    /// What each caller has: of a bound it gets half.
+    callers: Callers,
     opening: Lane<Item<Opening>>,
     beating: Lane<Item<Beating>>,
     closing: Lane<Item<Closing>>,
@@ -83,6 +87,10 @@ struct Session {
     handle: Handle<SessionActor>,
     /// Its TTL, once it is known to live: until then its acquires go through its actor.
     ttl: Option<Ttl>,
+    /// Who opened it, where that was here and since the start.
+    caller: Option<IpAddr>,
+    /// How many keys it holds, put right by each heartbeat.
+    keys: usize,
 }
 
 impl LeaseClock {
@@ -94,6 +102,7 @@ impl LeaseClock {
             metrics,
             leases: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            callers: Callers::default(),
             opening: Lane::new(bound),
             beating: Lane::new(bound),
             closing: Lane::new(bound),
@@ -260,7 +269,10 @@ impl LeaseClock {
         let session = Session {
             handle: handle.clone(),
             ttl: None,
+            caller: None,
+            keys: 0,
         };
+        self.forget_session(id);
         self.sessions.insert(id.clone(), session);
         Ok(handle)
     }
@@ -308,14 +320,77 @@ impl LeaseClock {
         }
     }
 
+    /// Takes a session out of the books.
+    fn forget_session(&mut self, id: &SessionId) -> Option<Session> {
+        let session = self.sessions.remove(id)?;
+        if let Some(caller) = session.caller {
+            self.callers.change(caller, |has| {
+                has.sessions = has.sessions.saturating_sub(1);
+                has.keys = has.keys.saturating_sub(session.keys);
+            });
+        }
+        Some(session)
+    }
+
+    /// Writes down who opened a session that is known here.
+    fn session_is_of(&mut self, id: &SessionId, caller: Option<IpAddr>) {
+        if let (Some(session), Some(caller)) = (self.sessions.get_mut(id), caller)
+            && session.caller.is_none()
+        {
+            session.caller = Some(caller);
+            let keys = session.keys;
+            self.callers.change(caller, |has| {
+                has.sessions += 1;
+                has.keys += keys;
+            });
+        }
+    }
+
+    /// Writes down how many keys a session holds now.
+    fn session_holds(&mut self, id: &SessionId, count: impl FnOnce(usize) -> usize) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let before = session.keys;
+        session.keys = count(before);
+        let now = session.keys;
+        if let Some(caller) = session.caller {
+            self.callers
+                .change(caller, |has| has.keys = (has.keys + now).saturating_sub(before));
+        }
+    }
+
+    /// Whether this session may ask for another key: half of the replica's keys are the most that one session, or one caller
+    /// with all of its sessions, may hold.
+    fn may_hold_more(&self, id: &SessionId) -> Result<(), Refusal> {
+        let Some(session) = self.sessions.get(id) else {
+            return Ok(());
+        };
+        let share = self.config.keys_max.div_ceil(2);
+        if session.keys >= share {
+            return Err(Refusal::Overloaded("keys held by one session"));
+        }
+        if session
+            .caller
+            .is_some_and(|caller| self.callers.of(caller).keys >= share)
+        {
+            return Err(Refusal::Overloaded("keys held by sessions of one caller"));
+        }
+        if usize::try_from(self.held).is_ok_and(|held| held >= self.config.keys_max) {
+            return Err(Refusal::Overloaded("keys held at this replica"));
+        }
+        Ok(())
+    }
+
     fn session_ended(&mut self, id: &SessionId, trace: &TraceContext) {
-        if let Some(session) = self.sessions.remove(id) {
+        if let Some(session) = self.forget_session(id) {
             session.handle.tell_surely(Ended, trace);
         }
     }
 
     fn grants_ended(&mut self, grants: &[ExpiredGrant], trace: &TraceContext) {
         for grant in grants {
+            self.session_holds(&grant.session_id, |keys| keys.saturating_sub(1));
             self.held -= 1;
             self.key_freed(&grant.key, grant.token, trace);
         }
@@ -491,7 +566,14 @@ impl Receive<Open> for LeaseClock {
         if self.sessions.len() >= self.config.sessions_max {
             return reply.send(Err(Refusal::Overloaded("live sessions at this replica")));
         }
-        self.enqueue::<Opening>(message.request, reply, cx);
+        let share = self.config.sessions_max.div_ceil(2);
+        if message
+            .caller
+            .is_some_and(|caller| self.callers.of(caller).sessions >= share)
+        {
+            return reply.send(Err(Refusal::Overloaded("live sessions of one caller at this replica")));
+        }
+        self.enqueue::<Opening>(message.request, (message.caller, reply), cx);
     }
 }
 
@@ -510,6 +592,9 @@ impl Receive<Close> for LeaseClock {
 
 impl Receive<Acquire> for LeaseClock {
     fn receive(&mut self, message: Acquire, reply: Reply<Result<Acquired, Refusal>>, cx: &mut Cx<'_, Self>) {
+        if let Err(refusal) = self.may_hold_more(&message.request.session_id) {
+            return reply.send(Err(refusal));
+        }
         let known = self.sessions.get(&message.request.session_id);
         if let Some(ttl) = known.filter(|session| session.handle.is_alive()).and_then(|s| s.ttl) {
             return self.pass_on(message, ttl, reply, cx);
@@ -607,6 +692,7 @@ impl Receive<RevokeDone> for LeaseClock {
             tracing::warn!(event = "grant_revoked", key = %done.key, session_id = %revoked.session_id, revoked_token = revoked.token.get(),
                 token = token.get(), trace_id = cx.trace().trace_id_hex());
             self.metrics.revoked_total.inc();
+            self.session_holds(&revoked.session_id, |keys| keys.saturating_sub(1));
             self.held -= 1;
             self.show_gauges();
             self.key_freed(&done.key, revoked.token, cx.trace());
@@ -724,7 +810,7 @@ impl Receive<SessionGone> for LeaseClock {
             .get(&gone.id)
             .is_some_and(|session| !session.handle.is_alive())
         {
-            self.sessions.remove(&gone.id);
+            self.forget_session(&gone.id);
         }
     }
 }

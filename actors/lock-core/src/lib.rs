@@ -15,6 +15,7 @@
 //! given back before its caller is told.
 
 mod answers;
+mod callers;
 mod config;
 mod lane;
 mod lease;

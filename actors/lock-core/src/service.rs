@@ -18,6 +18,7 @@ use lock_api::{
     LockKey, LockStore, OpenSession, Operator, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest,
     RevokeOutcome, RevokeRequest, Seal, SessionId, SessionView, StoreError, StoreHealth, YieldOutcome, YieldRequest,
 };
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -136,7 +137,21 @@ impl LockService {
     /// # Errors
     /// [`Refusal`].
     pub async fn open(&self, request: OpenSession, trace: &TraceContext) -> Result<SessionView, Refusal> {
-        self.ask(Open { request }, trace).await
+        self.open_for(None, request, trace).await
+    }
+
+    /// L1 for the caller at this address, who may have half of the replica's sessions, and whose sessions may hold half of
+    /// its keys.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub async fn open_for(
+        &self,
+        caller: Option<IpAddr>,
+        request: OpenSession,
+        trace: &TraceContext,
+    ) -> Result<SessionView, Refusal> {
+        self.ask(Open { request, caller }, trace).await
     }
 
     /// L2.

@@ -6,10 +6,11 @@ mod support;
 use actor_kit::{TraceContext, TraceQuery, TraceRecord};
 use futures_util::FutureExt;
 use lock_api::{
-    EventKind, EventQuery, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LockKey, Operator, ReleaseOutcome,
-    RenewOutcome, RequestId, RevokeOutcome, RevokeRequest,
+    EventKind, EventQuery, FencingToken, FloorOutcome, Heartbeat, HeartbeatOutcome, LockKey, OpenSession, Operator,
+    Owner, ReleaseOutcome, RenewOutcome, RequestId, RevokeOutcome, RevokeRequest, SessionId, Ttl,
 };
 use lock_core::{Acquired, Config};
+use std::net::IpAddr;
 use std::time::Duration;
 use support::{MS, World, granted, held, ms, paused, seed};
 use tokio::task::JoinSet;
@@ -872,5 +873,57 @@ fn a_waiter_is_granted_the_key_in_its_own_trace() {
         let of_the_holder =
             |record: &&TraceRecord| record.message == "Mint" && record.trace.trace_id() == holding.trace.trace_id();
         assert_eq!(records.iter().filter(of_the_holder).count(), 1, "its own: {records:?}");
+    });
+}
+
+#[test]
+fn case_s6_one_caller_gets_half_of_the_sessions_and_of_the_keys() {
+    paused(async {
+        let config = Config {
+            sessions_max: 6,
+            keys_max: 4,
+            ..Config::default()
+        };
+        let world = World::with(6, config).await;
+        let (greedy, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let open = async |caller| {
+            let request = OpenSession {
+                session_id: SessionId::new(world.host.ids.ulid()).unwrap(),
+                owner: Owner::new("w").unwrap(),
+                ttl: Ttl::new(TTL).unwrap(),
+                metadata: None,
+            };
+            let opened = world.service.open_for(Some(caller), request, &world.trace).await;
+            opened.map(|view| view.session_id)
+        };
+        let mut own = Vec::new();
+        for _ in 0..3 {
+            own.push(open(greedy).await.unwrap());
+        }
+        let refused = open(greedy).await.unwrap_err();
+        assert!(refused.to_string().contains("sessions of one caller"), "{refused}");
+        let theirs = open(other).await.unwrap();
+
+        let first = world.take("a", &own[0], TTL).await;
+        world.take("b", &own[1], TTL).await;
+        let refused = world.try_acquire("c", &own[2], TTL).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("keys held by sessions of one caller"),
+            "{refused}"
+        );
+        world.take("c", &theirs, TTL).await;
+
+        // What is given back, by a release or with its session, is free for the next one.
+        world.release(&first).await.unwrap();
+        world.take("d", &own[2], TTL).await;
+        world.close(&own[1]).await;
+        open(greedy).await.unwrap();
+        world.take("e", &own[2], TTL).await;
+        let refused = world.try_acquire("f", &own[2], TTL).await.unwrap_err();
+        assert!(refused.to_string().contains("keys held by one session"), "{refused}");
+        // All that the caller had has expired.
+        world.sleep(TTL * 2).await;
+        let fresh = open(greedy).await.unwrap();
+        world.take("g", &fresh, TTL).await;
     });
 }

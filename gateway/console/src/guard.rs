@@ -1,8 +1,7 @@
 //! Who may ask: the checks that keep other sites' pages out, and the headers that keep pages to themselves.
 //!
-//! Owns: the check of `Host` (a foreign name that was made to point here is no address of the console), of the origin of
-//! what changes something, the answer's security headers, the forms that were given out.
-//! Does not own: who the operator is. The console authenticates nobody; it is for a network of its own.
+//! Owns: the check that a form comes from a page of the console, the answer's security headers, the forms that were given out.
+//! Does not own: the check of `Host`, which the gateway's frame makes; who the operator is. The console authenticates nobody; it is for a network of its own.
 //! On failure: a request in doubt is refused with a page that says why.
 
 use actix_web::http::StatusCode;
@@ -13,7 +12,6 @@ use actix_web::http::header::{
 use actix_web::{HttpResponse, HttpResponseBuilder};
 use host_kit::Random;
 use std::collections::VecDeque;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Nothing is loaded but what this server gives, nothing runs inline, nothing frames it or takes its forms elsewhere.
@@ -25,14 +23,6 @@ const FORMS_MAX: usize = 1_024;
 /// How long a form may be filled in.
 const FORM_MS: i64 = 15 * 60 * 1_000;
 
-/// The host of a `Host` header without its port.
-fn host_name(host: &str) -> &str {
-    match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or(rest),
-        None => host.split(':').next().unwrap_or(host),
-    }
-}
-
 fn one(headers: &HeaderMap, name: impl actix_web::http::header::AsHeaderName) -> Option<&str> {
     let mut values = headers.get_all(name);
     let value = values.next()?;
@@ -40,15 +30,6 @@ fn one(headers: &HeaderMap, name: impl actix_web::http::header::AsHeaderName) ->
         return None;
     }
     value.to_str().ok()
-}
-
-/// Whether the request names the console by an address, by `localhost`, or by a name it was told.
-pub(crate) fn known_host(headers: &HeaderMap, uri_host: Option<&str>, hosts: &[String]) -> bool {
-    let Some(host) = one(headers, HOST).or(uri_host) else {
-        return false;
-    };
-    let name = host_name(host).to_ascii_lowercase();
-    name.parse::<IpAddr>().is_ok() || name == "localhost" || hosts.contains(&name)
 }
 
 /// Whether what changes something comes from a page of this very console. A browser says so with `Origin` or
@@ -161,34 +142,6 @@ mod tests {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
         headers
-    }
-
-    #[test]
-    fn a_foreign_name_is_no_address_of_the_console() {
-        let known = |host: &'static str| known_host(&headers(&[("host", host)]), None, &["ops.example".to_owned()]);
-        for host in [
-            "127.0.0.1:7406",
-            "[::1]:7406",
-            "localhost",
-            "LOCALHOST:1",
-            "ops.example:80",
-        ] {
-            assert!(known(host), "{host}");
-        }
-        for host in [
-            "evil.example",
-            "127.0.0.1.evil.example",
-            "",
-            "localhost.evil.example:80",
-        ] {
-            assert!(!known(host), "{host}");
-        }
-        assert!(!known_host(&headers(&[]), None, &[]));
-        assert!(!known_host(
-            &headers(&[("host", "localhost"), ("host", "evil.example")]),
-            None,
-            &[]
-        ));
     }
 
     #[test]

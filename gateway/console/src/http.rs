@@ -1,7 +1,7 @@
 //! The console's routes: pages, their streams, assets, the one form.
 
 use crate::guard::{self, Forms};
-use crate::hub::{Frame, Frames, Hub, Viewer};
+use crate::hub::{Busy, Frame, Frames, Hub, Viewer};
 use crate::page::{self, Document};
 use crate::topic::{BadAddress, Topic};
 use crate::{assets, filters, revoke};
@@ -11,15 +11,16 @@ use actix_web::web::{self, Data, ServiceConfig};
 use actix_web::{HttpRequest, HttpResponse};
 use bytes::Bytes;
 use futures_util::stream;
-use gateway_kit::{Drain, Peer};
+use gateway_kit::{Caller, Drain, Peer};
 use host_kit::Host;
 use maud::html;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use utoipa::openapi::path::{HttpMethod, OperationBuilder, PathItem, PathsBuilder};
+use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::schema::Type;
-use utoipa::openapi::{ContentBuilder, InfoBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, ResponseBuilder};
+use utoipa::openapi::{ContentBuilder, InfoBuilder, ObjectBuilder, OpenApi, OpenApiBuilder, RefOr, ResponseBuilder};
 
 /// How often a stream says that it lives.
 const BEAT: Duration = Duration::from_secs(5);
@@ -33,7 +34,6 @@ pub(crate) struct State {
     pub(crate) host: Host,
     pub(crate) drain: Drain,
     pub(crate) forms: Forms,
-    pub(crate) hosts: Arc<[String]>,
     pub(crate) read_only: bool,
 }
 
@@ -71,12 +71,10 @@ pub fn openapi() -> OpenApi {
         answer(what, "text/html", &page)
     };
     let refusals = |operation: OperationBuilder| {
+        let misdirected = ResponseBuilder::new().description("MISDIRECTED_REQUEST: the request names another host");
         operation
             .response("404", html("No such page, or nothing of that name", "No such page"))
-            .response(
-                "421",
-                html("The request names a host that is not the console's", "Not this console"),
-            )
+            .response("421", misdirected.build())
     };
     let get = |what: &str| refusals(OperationBuilder::new().response("200", html(what, "Locks"))).build();
     let live = |what: &str| {
@@ -104,7 +102,11 @@ pub fn openapi() -> OpenApi {
         .response("404", html("No such file", "No such page"))
         .build();
     let mut form = PathItem::new(HttpMethod::Get, get("The form that breaks a grant"));
-    form.post = Some(get("The grant is broken"));
+    let fields = ContentBuilder::new().schema(Some(ObjectBuilder::new().build()));
+    let body = RequestBodyBuilder::new().content("application/x-www-form-urlencoded", fields.build());
+    let mut broken = get("The grant is broken");
+    broken.request_body = Some(RefOr::T(body.build()));
+    form.post = Some(broken);
     let paths = paths
         .path("/locks/{key}/revoke", form)
         .path("/assets/{file}", PathItem::new(HttpMethod::Get, asset))
@@ -143,19 +145,6 @@ pub(crate) fn message(state: &State, status: StatusCode, title: &str, what: &str
     guard::page(status, page::document(&page))
 }
 
-/// Refuses a request that came by a name that is not the console's.
-pub(crate) fn misdirected(state: &State, request: &HttpRequest) -> Option<HttpResponse> {
-    let uri_host = request.uri().authority().map(|authority| authority.as_str());
-    (!guard::known_host(request.headers(), uri_host, &state.hosts)).then(|| {
-        message(
-            state,
-            StatusCode::MISDIRECTED_REQUEST,
-            "Not this console",
-            "The request names a host that this console does not know. Names besides addresses and localhost are set with console.hosts.",
-        )
-    })
-}
-
 pub(crate) fn bad_address(state: &State, bad: &BadAddress) -> HttpResponse {
     match bad {
         BadAddress::NoSuchPage => message(
@@ -173,13 +162,9 @@ pub(crate) fn bad_address(state: &State, bad: &BadAddress) -> HttpResponse {
     }
 }
 
-pub(crate) fn busy(state: &State) -> HttpResponse {
-    message(
-        state,
-        StatusCode::SERVICE_UNAVAILABLE,
-        "Too many viewers",
-        "As many look at this console as it serves at once (console.viewers-max). Load again in a moment.",
-    )
+pub(crate) fn busy(state: &State, busy: &Busy) -> HttpResponse {
+    let what = format!("This console is busy: {}. Load again in a moment.", busy.0);
+    message(state, StatusCode::SERVICE_UNAVAILABLE, "Too many at once", &what)
 }
 
 async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
@@ -187,18 +172,20 @@ async fn asset(state: Data<State>, request: HttpRequest) -> HttpResponse {
 }
 
 async fn show(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    if let Some(refused) = misdirected(&state, &request) {
-        return refused;
-    }
     let topic = match Topic::parse(request.uri().path(), request.query_string()) {
         Ok(topic) => topic,
         Err(bad) => return bad_address(&state, &bad),
     };
-    let Ok((mut frames, _viewer)) = state.hub.view(topic.clone(), state.host.clock.wall_ms()).await else {
-        return busy(&state);
+    let loaded = state
+        .hub
+        .load(topic.clone(), Caller::of(&request), state.host.clock.wall_ms())
+        .await;
+    let (mut frames, _viewer) = match loaded {
+        Ok(loaded) => loaded,
+        Err(why) => return busy(&state, &why),
     };
     let Some(frame) = first(&mut frames).await else {
-        return busy(&state);
+        return busy(&state, &Busy("this page is read no more".to_owned()));
     };
     let page = Document {
         title: &frame.title,
@@ -218,16 +205,18 @@ async fn first(frames: &mut Frames) -> Option<Arc<Frame>> {
 }
 
 async fn live(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    if let Some(refused) = misdirected(&state, &request) {
-        return refused;
-    }
     let path = request.uri().path();
     let topic = match Topic::parse(path.strip_prefix("/live").unwrap_or(path), request.query_string()) {
         Ok(topic) => topic,
         Err(bad) => return bad_address(&state, &bad),
     };
-    let Ok((frames, viewer)) = state.hub.view(topic, state.host.clock.wall_ms()).await else {
-        return busy(&state);
+    let seated = state
+        .hub
+        .view(topic, Caller::of(&request), state.host.clock.wall_ms())
+        .await;
+    let (frames, viewer) = match seated {
+        Ok(seated) => seated,
+        Err(why) => return busy(&state, &why),
     };
     let stream = Stream {
         frames,

@@ -8,21 +8,23 @@
 //!
 //! Owns: which pages are read now, each once however many look at it, and no longer than somebody does; who looks.
 //! Does not own: what is read and how it is shown; the streams.
-//! On failure: a component that does not answer is shown on the page. Too many pages or viewers at once are refused. A
+//! On failure: a component that does not answer is shown on the page. Too many pages or viewers at once are refused; one caller
+//! gets half of each. Who loads a page is no viewer: only a stream takes a seat. A
 //! viewer that takes nothing for [`STALLED`] is dropped: it holds the latest frame at most, never a queue.
 
 use crate::page;
 use crate::topic::Topic;
 use crate::upstream::Upstreams;
 use crate::views;
+use gateway_kit::{Caller, Full, Seat, Shares};
 use http_client::CallError;
 use http_contract::lock::{LockView, RevokeAnswer, RevokeBody};
 use lock_api::LockKey;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -32,6 +34,8 @@ pub(crate) const PACE: Duration = Duration::from_millis(500);
 const STALLED: Duration = Duration::from_secs(30);
 /// How many different pages are read at the same time.
 const TOPICS_MAX: usize = 64;
+/// How many pages are being loaded at the same time.
+const LOADS_MAX: usize = 64;
 /// How many rounds a page that nobody looks at is still read: the way from a page to its stream.
 const LINGER: u32 = 6;
 /// How many questions may wait for the hub.
@@ -55,7 +59,8 @@ pub(crate) type Frames = watch::Receiver<Option<Arc<Frame>>>;
 pub(crate) struct Viewer {
     progress_ms: AtomicI64,
     dropped: AtomicBool,
-    count: Arc<AtomicUsize>,
+    /// Of a stream.
+    seat: Mutex<Option<Seat>>,
 }
 
 impl Viewer {
@@ -75,25 +80,17 @@ impl Viewer {
         if stalled > i64::try_from(STALLED.as_millis()).unwrap_or(i64::MAX)
             && !self.dropped.swap(true, Ordering::Relaxed)
         {
-            self.count.fetch_sub(1, Ordering::Relaxed);
+            self.seat.lock().unwrap_or_else(PoisonError::into_inner).take();
             tracing::info!(event = "viewer_dropped", stalled_ms = stalled);
         }
         !self.is_dropped()
     }
 }
 
-impl Drop for Viewer {
-    fn drop(&mut self) {
-        if !self.is_dropped() {
-            self.count.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
 /// What a handler may ask of the hub.
 pub(crate) enum Ask {
     /// A page's frames.
-    View(Topic, Arc<Viewer>, oneshot::Sender<Option<Frames>>),
+    View(Topic, Caller, Arc<Viewer>, oneshot::Sender<Option<Frames>>),
     /// One lock, now.
     Lock(LockKey, oneshot::Sender<Result<LockView, CallError>>),
     /// L8.
@@ -106,15 +103,28 @@ pub(crate) enum Ask {
 }
 
 /// Too much at once, or the console is ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Busy;
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Busy(pub(crate) String);
+
+impl Busy {
+    /// Too many questions at once.
+    fn asked_too_much() -> Self {
+        Self("too many pages are read at once".to_owned())
+    }
+}
+
+impl From<Full> for Busy {
+    fn from(full: Full) -> Self {
+        Self(full.to_string())
+    }
+}
 
 /// The handlers' side of the hub. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Hub {
     asks: mpsc::Sender<Ask>,
-    viewers: Arc<AtomicUsize>,
-    viewers_max: usize,
+    viewers: Shares,
+    loads: Shares,
 }
 
 impl Hub {
@@ -132,41 +142,49 @@ impl Hub {
         actix_rt::spawn(desk.serve(taken));
         Self {
             asks,
-            viewers: Arc::default(),
-            viewers_max,
+            viewers: Shares::halves("viewers", "console.viewers-max", viewers_max),
+            loads: Shares::halves("pages", "the bound of a console", LOADS_MAX),
         }
     }
 
     /// How many look now.
     pub(crate) fn viewers(&self) -> usize {
-        self.viewers.load(Ordering::Relaxed)
+        self.viewers.taken()
     }
 
-    /// The frames of a page, and the seat from which they are seen.
-    pub(crate) async fn view(&self, topic: Topic, now_ms: i64) -> Result<(Frames, Arc<Viewer>), Busy> {
-        let seated = self
-            .viewers
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-                (count < self.viewers_max).then_some(count + 1)
-            });
-        seated.map_err(|_| Busy)?;
+    /// The frames of a page for a stream, and the seat from which they are seen.
+    pub(crate) async fn view(&self, topic: Topic, caller: Caller, now_ms: i64) -> Result<(Frames, Arc<Viewer>), Busy> {
+        let seat = self.viewers.take(caller, 1)?;
+        self.look(topic, seat, now_ms).await
+    }
+
+    /// The frames of a page that is loaded once: no viewer, but of pages that are being loaded there is a bound too.
+    pub(crate) async fn load(&self, topic: Topic, caller: Caller, now_ms: i64) -> Result<(Frames, Arc<Viewer>), Busy> {
+        let seat = self.loads.take(caller, 1)?;
+        self.look(topic, seat, now_ms).await
+    }
+
+    async fn look(&self, topic: Topic, seat: Seat, now_ms: i64) -> Result<(Frames, Arc<Viewer>), Busy> {
+        let caller = seat.caller();
         let viewer = Arc::new(Viewer {
             progress_ms: AtomicI64::new(now_ms),
             dropped: AtomicBool::new(false),
-            count: Arc::clone(&self.viewers),
+            seat: Mutex::new(Some(seat)),
         });
         let (answer, answered) = oneshot::channel();
         self.asks
-            .try_send(Ask::View(topic, Arc::clone(&viewer), answer))
-            .map_err(|_| Busy)?;
-        let frames = answered.await.ok().flatten().ok_or(Busy)?;
+            .try_send(Ask::View(topic, caller, Arc::clone(&viewer), answer))
+            .map_err(|_| Busy::asked_too_much())?;
+        let frames = answered.await.ok().flatten().ok_or_else(Busy::asked_too_much)?;
         Ok((frames, viewer))
     }
 
     pub(crate) async fn lock(&self, key: LockKey) -> Result<Result<LockView, CallError>, Busy> {
         let (answer, answered) = oneshot::channel();
-        self.asks.try_send(Ask::Lock(key, answer)).map_err(|_| Busy)?;
-        answered.await.map_err(|_| Busy)
+        self.asks
+            .try_send(Ask::Lock(key, answer))
+            .map_err(|_| Busy::asked_too_much())?;
+        answered.await.map_err(|_| Busy::asked_too_much())
     }
 
     pub(crate) async fn revoke(
@@ -182,14 +200,16 @@ impl Hub {
             body,
             answer,
         };
-        self.asks.try_send(ask).map_err(|_| Busy)?;
-        answered.await.map_err(|_| Busy)
+        self.asks.try_send(ask).map_err(|_| Busy::asked_too_much())?;
+        answered.await.map_err(|_| Busy::asked_too_much())
     }
 }
 
 /// A page that is read now.
 struct Read {
     frames: watch::Sender<Option<Arc<Frame>>>,
+    /// Who was the first to look.
+    by: Caller,
     viewers: RefCell<Vec<Weak<Viewer>>>,
     /// What reads it.
     task: Cell<Option<actix_rt::task::JoinHandle<()>>>,
@@ -214,9 +234,9 @@ impl Desk {
     async fn serve(self: Rc<Self>, mut asks: mpsc::Receiver<Ask>) {
         while let Some(ask) = asks.recv().await {
             match ask {
-                Ask::View(topic, viewer, answer) => {
+                Ask::View(topic, caller, viewer, answer) => {
                     // Who asked may have gone.
-                    let _ = answer.send(self.frames(topic, &viewer));
+                    let _ = answer.send(self.frames(topic, caller, &viewer));
                 }
                 Ask::Lock(key, answer) => {
                     let desk = Rc::clone(&self);
@@ -245,17 +265,20 @@ impl Desk {
         }
     }
 
-    fn frames(self: &Rc<Self>, topic: Topic, viewer: &Arc<Viewer>) -> Option<Frames> {
+    fn frames(self: &Rc<Self>, topic: Topic, by: Caller, viewer: &Arc<Viewer>) -> Option<Frames> {
         let mut topics = self.topics.borrow_mut();
         if let Some(read) = topics.get(&topic) {
             read.viewers.borrow_mut().push(Arc::downgrade(viewer));
             return Some(read.frames.subscribe());
         }
-        if topics.len() >= TOPICS_MAX {
+        let own = topics.values().filter(|read| read.by == by).count() >= TOPICS_MAX / 2;
+        if own || topics.len() >= TOPICS_MAX {
             // Somebody who goes through many pages leaves each of them to be read a while longer: the one that nobody looks
             // at makes room.
             let now_ms = self.upstreams.now();
-            let unseen = topics.iter().find(|(_, read)| !read.is_looked_at(now_ms));
+            let unseen = topics
+                .iter()
+                .find(|(_, read)| (!own || read.by == by) && !read.is_looked_at(now_ms));
             let unseen = unseen.map(|(topic, _)| topic.clone())?;
             if let Some(task) = topics.remove(&unseen).and_then(|read| read.task.take()) {
                 task.abort();
@@ -264,6 +287,7 @@ impl Desk {
         let (frames, seen) = watch::channel(None);
         let read = Rc::new(Read {
             frames,
+            by,
             viewers: RefCell::new(vec![Arc::downgrade(viewer)]),
             task: Cell::new(None),
         });
@@ -313,24 +337,24 @@ impl Desk {
 mod tests {
     use super::*;
 
-    fn viewer(count: &Arc<AtomicUsize>) -> Viewer {
-        count.fetch_add(1, Ordering::Relaxed);
+    fn viewer(seats: &Shares) -> Viewer {
+        let caller = Caller::at(std::net::IpAddr::from([10, 0, 0, 1]));
         Viewer {
             progress_ms: AtomicI64::new(0),
             dropped: AtomicBool::new(false),
-            count: Arc::clone(count),
+            seat: Mutex::new(Some(seats.take(caller, 1).unwrap())),
         }
     }
 
     #[test]
     fn who_takes_nothing_for_too_long_is_dropped_and_counted_once() {
-        let count = Arc::default();
-        let (slow, quick) = (viewer(&count), viewer(&count));
+        let seats = Shares::halves("viewers", "x", 4);
+        let (slow, quick) = (viewer(&seats), viewer(&seats));
         quick.progress(30_000);
         assert!(!slow.still_looks(30_001) && quick.still_looks(30_001));
         assert!(slow.is_dropped() && !slow.still_looks(30_002));
-        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(seats.taken(), 1);
         drop((slow, quick));
-        assert_eq!(count.load(Ordering::Relaxed), 0);
+        assert_eq!(seats.taken(), 0);
     }
 }

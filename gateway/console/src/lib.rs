@@ -71,13 +71,14 @@ pub fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, RunError>
     let registry = Registry::new();
     // No actor of its own; the frame of every gateway wants a kit.
     let kit = Kit::with(COMPONENT, host, &registry, 16, RestartPolicy::default());
-    let gateway = Gateway::new(COMPONENT, host, settings.clone(), registry, kit).openapi(openapi());
+    let gateway = Gateway::new(COMPONENT, host, settings.clone(), registry, kit)
+        .openapi(openapi())
+        .hosts(config.hosts.clone());
     let state = ConsoleState(http::State {
         hub: hub::Hub::start(upstream::Upstreams::new(&config, host), config.viewers_max),
         host: host.clone(),
         drain: gateway.drain(),
         forms: guard::Forms::new(&host.random),
-        hosts: config.hosts.into(),
         read_only: config.read_only,
     });
     Ok(Assembled { gateway, state })

@@ -7,7 +7,7 @@
 //! On failure: the form again, with what was wrong and what was typed.
 
 use crate::guard::{self, same_origin};
-use crate::http::{State, bad_address, busy, message, misdirected};
+use crate::http::{State, bad_address, busy, message};
 use crate::page::{self, Document, Icon, Tone, tag};
 use crate::topic::{BadAddress, Topic, lock_key_at};
 use crate::upstream::words;
@@ -72,22 +72,20 @@ fn key_of(request: &HttpRequest) -> Result<LockKey, BadAddress> {
 }
 
 /// What keeps a request from the form at all.
-fn kept_out(state: &State, request: &HttpRequest) -> Option<HttpResponse> {
-    misdirected(state, request).or_else(|| {
-        state.read_only.then(|| {
-            message(
-                state,
-                StatusCode::FORBIDDEN,
-                "This console only reads",
-                "It was started with --read-only. A grant is broken with: dlock lock revoke.",
-            )
-        })
+fn kept_out(state: &State) -> Option<HttpResponse> {
+    state.read_only.then(|| {
+        message(
+            state,
+            StatusCode::FORBIDDEN,
+            "This console only reads",
+            "It was started with --read-only. A grant is broken with: dlock lock revoke.",
+        )
     })
 }
 
 /// `GET /locks/{key}/revoke`.
 pub(crate) async fn form(state: Data<State>, request: HttpRequest) -> HttpResponse {
-    if let Some(refused) = kept_out(&state, &request) {
+    if let Some(refused) = kept_out(&state) {
         return refused;
     }
     match key_of(&request) {
@@ -98,7 +96,7 @@ pub(crate) async fn form(state: Data<State>, request: HttpRequest) -> HttpRespon
 
 /// `POST /locks/{key}/revoke`.
 pub(crate) async fn submit(state: Data<State>, request: HttpRequest, filled: Form<Filled>) -> HttpResponse {
-    if let Some(refused) = kept_out(&state, &request) {
+    if let Some(refused) = kept_out(&state) {
         return refused;
     }
     if let Err(reason) = same_origin(request.headers()) {
@@ -148,7 +146,7 @@ pub(crate) async fn submit(state: Data<State>, request: HttpRequest, filled: For
             };
             shown(&state, &key, &filled, Some(("lock server", what)), status).await
         }
-        Err(_) => busy(&state),
+        Err(why) => busy(&state, &why),
     }
 }
 
@@ -162,7 +160,7 @@ async fn shown(
 ) -> HttpResponse {
     let lock = match state.hub.lock(key.clone()).await {
         Ok(lock) => lock,
-        Err(_) => return busy(state),
+        Err(why) => return busy(state, &why),
     };
     let now_ms = state.host.clock.wall_ms();
     let title = format!("Break the grant of {}", key.as_str());

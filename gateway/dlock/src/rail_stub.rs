@@ -19,6 +19,9 @@ pub struct Args {
     /// Keep the book in this file over a restart; without it a restarted rail has forgotten everything.
     #[arg(long, value_name = "FILE")]
     book: Option<PathBuf>,
+    /// A name with a dot under which it is asked for. Addresses, localhost and names without a dot are always its own.
+    #[arg(long = "host", value_name = "NAME")]
+    hosts: Vec<String>,
 }
 
 /// Names the fault points to be armed, as `debug.fault-points` does for every other component.
@@ -41,6 +44,7 @@ pub fn run(args: Args) -> crate::Outcome {
         ack_url: args.ack_url.as_deref().map(rail_stub::AckUrl::parse),
         seed: args.seed,
         book: args.book,
+        hosts: args.hosts,
         at_point: Some(Rc::new(move |point| faults.hit(point))),
     };
     crate::block_on(rail_stub::run(options))

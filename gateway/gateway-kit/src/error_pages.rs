@@ -38,6 +38,8 @@ pages! {
     AlreadySubmitted => "ALREADY_SUBMITTED",
     NotClaimed => "NOT_CLAIMED",
     InDoubt => "IN_DOUBT",
+    ForeignOrigin => "FOREIGN_ORIGIN",
+    MisdirectedRequest => "MISDIRECTED_REQUEST",
     PayloadTooLarge => "PAYLOAD_TOO_LARGE",
     UnsupportedMediaType => "UNSUPPORTED_MEDIA_TYPE",
     InsufficientFunds => "INSUFFICIENT_FUNDS",

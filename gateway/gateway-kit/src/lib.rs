@@ -22,10 +22,12 @@ mod metrics;
 mod openapi;
 #[cfg(feature = "otel")]
 mod otel;
+mod page;
 mod peer;
 mod problem;
 mod reason;
 mod settings;
+mod shares;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;
@@ -37,8 +39,10 @@ pub use gateway::{Apps, Drain, Gateway};
 pub use instant::rfc3339;
 pub use logging::{LogFormat, apply_log_filter, init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter, built_from};
-pub use peer::Peer;
+pub use page::{PAGE_BYTES_MAX, page, page_in_parts};
+pub use peer::{Peer, cut_stalled};
 pub use problem::ApiError;
 pub use reason::{REASON_CHARS, reason};
 pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};
+pub use shares::{Caller, Full, Seat, Shares};
 pub use text::{is_formula, is_hidden, shown, shown_html, shown_json, shown_lines, visible};

@@ -112,9 +112,25 @@ pub(crate) struct Route {
     pub(crate) methods: Vec<String>,
     /// Method and template together, for each method: the route's name in traces.
     names: Vec<&'static str>,
+    /// Whether a form may be sent to it.
+    pub(crate) forms: bool,
+    /// Whether GET reads a list, an export or the like: what may be large.
+    pub(crate) list: bool,
 }
 
 impl Route {
+    /// What may be asked for here: the methods of the document, and those that every route answers.
+    pub(crate) fn allowed(&self) -> Vec<&str> {
+        let mut allowed: Vec<&str> = self.methods.iter().map(String::as_str).collect();
+        if allowed.contains(&"GET") && !allowed.contains(&"HEAD") {
+            allowed.push("HEAD");
+        }
+        if !allowed.contains(&"OPTIONS") {
+            allowed.push("OPTIONS");
+        }
+        allowed
+    }
+
     /// The route's name under this method.
     pub(crate) fn name(&self, method: &str) -> Option<&'static str> {
         let at = self.methods.iter().position(|known| known == method)?;
@@ -134,11 +150,31 @@ fn lasting(name: String) -> &'static str {
     name
 }
 
+/// A page of a list has a `limit`; what is no JSON is an export or a page.
+fn reads_a_list(operation: &Value) -> bool {
+    let parameters = operation["parameters"].as_array().into_iter().flatten();
+    let mut pages = parameters.filter(|parameter| parameter["in"] == "query" && parameter["name"] == "limit");
+    pages.next().is_some() || operation["responses"]["200"]["content"]["text/csv"].is_object()
+}
+
+fn takes_forms(operation: &Value) -> bool {
+    operation["requestBody"]["content"]["application/x-www-form-urlencoded"].is_object()
+}
+
 impl Routes {
     pub(crate) fn of(document: &Value) -> Self {
         let mut routes = Self::default();
         for operation in operations(document) {
             routes.add(operation.template, &operation.method);
+            let (list, forms) = (
+                operation.method == "GET" && reads_a_list(operation.body),
+                takes_forms(operation.body),
+            );
+            if let Some(route) = routes.0.iter_mut().find(|route| route.template == operation.template) {
+                let route = Arc::make_mut(route);
+                route.list |= list;
+                route.forms |= forms;
+            }
         }
         routes
     }
@@ -154,7 +190,18 @@ impl Routes {
                 template: template.to_owned(),
                 methods: vec![method.to_owned()],
                 names: vec![lasting(format!("{method} {template}"))],
+                forms: false,
+                list: false,
             })),
+        }
+    }
+
+    /// Says of which further routes GET may be large.
+    pub(crate) fn lists(&mut self, templates: &[&str]) {
+        for route in &mut self.0 {
+            if templates.contains(&route.template.as_str()) {
+                Arc::make_mut(route).list = true;
+            }
         }
     }
 

@@ -519,10 +519,10 @@ async fn what_has_no_route_is_a_problem_too() {
         assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     }
     for (method, target, allow) in [
-        ("PUT", "/v1/notes/a", "GET, POST"),
-        ("DELETE", "/v1/notes", "GET"),
-        ("POST", "/livez", "GET"),
-        ("BREW", "/v1/notes/a", "GET, POST"),
+        ("PUT", "/v1/notes/a", "GET, POST, HEAD, OPTIONS"),
+        ("DELETE", "/v1/notes", "GET, HEAD, OPTIONS"),
+        ("POST", "/livez", "GET, HEAD, OPTIONS"),
+        ("BREW", "/v1/notes/a", "GET, POST, HEAD, OPTIONS"),
     ] {
         let answer = service
             .send(Sent {

@@ -70,6 +70,8 @@ codes! {
     FencingTokenRequired = "FENCING_TOKEN_REQUIRED", 400, false, "A fencing token is required";
     /// The token header is not a canonical decimal token, or stands twice.
     FencingTokenInvalid = "FENCING_TOKEN_INVALID", 400, false, "The fencing token is malformed";
+    /// A page of another site asks for a change.
+    ForeignOrigin = "FOREIGN_ORIGIN", 403, false, "Another site may not ask for this";
     /// No such route.
     NotFound = "NOT_FOUND", 404, false, "There is nothing here";
     /// The session is unknown or expired: treat every grant of it as lost.
@@ -116,6 +118,8 @@ codes! {
     PayloadTooLarge = "PAYLOAD_TOO_LARGE", 413, false, "The body is too large";
     /// The body is not JSON by its content type.
     UnsupportedMediaType = "UNSUPPORTED_MEDIA_TYPE", 415, false, "The content type is not supported";
+    /// `Host` names another server.
+    MisdirectedRequest = "MISDIRECTED_REQUEST", 421, false, "The request names another server";
     /// Available funds do not cover the payout.
     InsufficientFunds = "INSUFFICIENT_FUNDS", 422, false, "Insufficient funds";
     /// The idempotency key was used with another body.

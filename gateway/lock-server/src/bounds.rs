@@ -1,9 +1,11 @@
 //! What a request may ask for (C3.1, C3.3), and how a refusal names it.
 
-use gateway_kit::{ApiError, Settings};
-use http_contract::{PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
-use lock_api::{FencingToken, LockDelay, Metadata, RequestId, SessionId, Ttl};
+use gateway_kit::{ApiError, Caller, Seat, Settings, Shares};
+use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX};
+use lock_api::{FencingToken, LockDelay, LockKey, Metadata, RequestId, SessionId, Ttl};
 use serde_json::Value;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The bounds and defaults of this process.
@@ -21,12 +23,49 @@ pub struct Bounds {
     pub heartbeat_interval: Duration,
     /// The longest wait in a queue (`lock.acquire.wait-max`).
     pub wait_max: Duration,
+    /// Who waits: for one key `lock.acquire.waiters-max`, for all keys of this replica eight times as many.
+    waiters: Waiters,
+    /// Who watches.
+    watches: Shares,
+}
+
+/// How many times `lock.acquire.waiters-max` may wait for all keys together.
+const QUEUES: usize = 8;
+
+/// Who waits, for all keys together and for each.
+#[derive(Clone, Debug)]
+struct Waiters {
+    all: Shares,
+    /// The most that one caller may have in one key's queue.
+    of_key: usize,
+    by_key: Arc<Mutex<HashMap<(LockKey, Caller), usize>>>,
+}
+
+/// A place among those who wait; given up when it goes.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    of: Arc<Mutex<HashMap<(LockKey, Caller), usize>>>,
+    at: (LockKey, Caller),
+    _seat: Seat,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut by_key = self.of.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = by_key.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                by_key.remove(&self.at);
+            }
+        }
+    }
 }
 
 impl Bounds {
     /// As configured.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
+        let waiters = usize::try_from(settings.integer("lock.acquire.waiters-max")).unwrap_or(usize::MAX);
         Self {
             ttl_min: settings.duration("lock.session.ttl-min"),
             ttl_max: settings.duration("lock.session.ttl-max"),
@@ -34,7 +73,47 @@ impl Bounds {
             grant_ttl: settings.optional_duration("lock.grant.ttl"),
             heartbeat_interval: settings.duration("lock.heartbeat.interval"),
             wait_max: settings.duration("lock.acquire.wait-max"),
+            waiters: Waiters {
+                all: Shares::halves(
+                    "waiting acquires at this replica",
+                    "eight times lock.acquire.waiters-max",
+                    waiters.saturating_mul(QUEUES),
+                ),
+                of_key: waiters.div_ceil(2),
+                by_key: Arc::default(),
+            },
+            watches: Shares::halves(
+                "watches at this replica",
+                "the bound of a replica",
+                lock_core::Config::default().watches_max,
+            ),
         }
+    }
+
+    /// A place for this caller among those who wait for a key: of the key's queue, and of all, it gets half.
+    pub(crate) fn wait_for(&self, caller: Caller, key: &LockKey) -> Result<Waiting, ApiError> {
+        let seat = self.waiters.all.take(caller, 1)?;
+        let (at, most) = ((key.clone(), caller), self.waiters.of_key);
+        let mut by_key = self.waiters.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = by_key.entry(at.clone()).or_default();
+        if *count >= most {
+            let detail = format!(
+                "too many waiters of one caller for this key: at most {most} (half of lock.acquire.waiters-max); nothing was done"
+            );
+            return Err(ApiError::new(Code::Overloaded, detail).retry_after(Duration::from_secs(1)));
+        }
+        *count += 1;
+        drop(by_key);
+        Ok(Waiting {
+            of: Arc::clone(&self.waiters.by_key),
+            at,
+            _seat: seat,
+        })
+    }
+
+    /// A watch of this caller.
+    pub(crate) fn watch(&self, caller: Caller) -> Result<Seat, ApiError> {
+        Ok(self.watches.take(caller, 1)?)
     }
 
     /// A TTL, or none where none was asked for.

@@ -224,7 +224,9 @@ pub async fn run_and_tell(
     let (health, lineage, actors) = (service.clone(), service.clone(), service.clone());
     let (draining, ending) = (service.clone(), service.clone());
     let drain_trace = TraceContext::root(&host.random);
+    let store_connections = settings.integer("lock.store.pool-max");
     let gateway = Gateway::new("lock-server", &host, settings, registry, kit)
+        .store_connections(store_connections)
         .openapi(openapi_within(&bounds))
         .examples(include_str!("examples.json"))
         .route_timeout("/v1/locks/{key}/acquire", acquire_timeout)

@@ -5,7 +5,7 @@ use gateway_kit::{ApiError, rfc3339};
 use http_contract::payment::{
     AccountAnswer, Creditor, LedgerRow, PaymentAuditRow, PayoutAnswer, PayoutState, TransitionRow,
 };
-use http_contract::{Code, Page, header};
+use http_contract::{Code, header};
 use payment_core::StepError;
 use payment_store::{CreateOutcome, Refusal, StepOutcome, allowed_from};
 use serde::Serialize;
@@ -109,21 +109,7 @@ pub(crate) fn audit(row: payment_store::AuditRow) -> PaymentAuditRow {
     }
 }
 
-/// A page of what was read with one item more than the page holds: that one tells whether there is a next page.
-pub(crate) fn page<R, T>(
-    mut rows: Vec<R>,
-    limit: u32,
-    cursor: impl Fn(&R) -> String,
-    render: impl Fn(R) -> T,
-) -> Page<T> {
-    let limit = limit as usize;
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    Page {
-        next_cursor: rows.last().filter(|_| more).map(cursor),
-        items: rows.into_iter().map(render).collect(),
-    }
-}
+pub(crate) use gateway_kit::page;
 
 /// What a request to make something came to: 201, 200 for the same again, or a problem.
 pub(crate) fn created<T, A: Serialize>(

@@ -83,9 +83,12 @@ pub async fn run_and_tell(
         config.store_timeout,
     );
     let (healthy, alive) = (payments.clone(), payments.clone());
+    let store_connections = settings.integer("payment.store.pool-max");
     let mut gateway = Gateway::new("payment-resource", &host, settings, registry, kit)
+        .store_connections(store_connections)
         .openapi(openapi())
         .examples(include_str!("examples.json"))
+        .list("/v1/ledger/verify")
         .route_timeout("/v1/ledger/verify", VERIFY_WITHIN + VERIFY_WITHIN / 10)
         .ready_check("store", move || {
             let payments = healthy.clone();
@@ -112,6 +115,7 @@ pub async fn run_and_tell(
         payments,
         within: config.store_timeout,
         host,
+        exports: PaymentResource::exports(),
     };
     gateway
         .serve_and_tell(

@@ -107,6 +107,7 @@ pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, Run
     );
 
     let mut gateway = Gateway::new(COMPONENT, host, settings.clone(), registry, kit)
+        .store_connections(settings.integer("rail.store.pool-max"))
         .openapi(openapi())
         .examples(include_str!("examples.json"))
         .route_timeout("/v1/rail/submissions", config.submit_route_timeout())

@@ -20,8 +20,19 @@ pub struct Request {
     pub path: String,
     pub query: String,
     pub body: Vec<u8>,
+    /// What tells whether it is to be let in.
+    pub shown: Shown,
     /// Whether another request may follow on the connection.
     pub keep_alive: bool,
+}
+
+/// The headers that tell where a request comes from; each as often as it stands there.
+#[derive(Debug, Default)]
+pub struct Shown {
+    pub hosts: Vec<String>,
+    pub origins: Vec<String>,
+    pub fetch_site: Option<String>,
+    pub content_type: Option<String>,
 }
 
 /// What came instead of a request.
@@ -71,6 +82,13 @@ impl Answer {
         self
     }
 
+    /// The head of it alone, for HEAD: as of the whole answer.
+    pub fn head(&self, keep_alive: bool) -> Vec<u8> {
+        let mut bytes = self.bytes(keep_alive);
+        bytes.truncate(bytes.len() - self.body.len());
+        bytes
+    }
+
     /// The bytes on the wire.
     pub fn bytes(&self, keep_alive: bool) -> Vec<u8> {
         let mut bytes = format!(
@@ -92,13 +110,17 @@ const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",
         200 => "OK",
+        204 => "No Content",
         307 => "Temporary Redirect",
         308 => "Permanent Redirect",
         400 => "Bad Request",
         404 => "Not Found",
+        403 => "Forbidden",
         405 => "Method Not Allowed",
         411 => "Length Required",
         413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        421 => "Misdirected Request",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         _ => "Internal Server Error",
@@ -152,6 +174,7 @@ impl Connection {
             path: path.to_owned(),
             query: query.to_owned(),
             body,
+            shown: head.shown,
             keep_alive: head.keep_alive,
         })
     }
@@ -181,6 +204,7 @@ struct Head {
     chunked: bool,
     expects_continue: bool,
     keep_alive: bool,
+    shown: Shown,
 }
 
 fn parse_head(bytes: &[u8]) -> Option<Head> {
@@ -198,6 +222,7 @@ fn parse_head(bytes: &[u8]) -> Option<Head> {
         chunked: false,
         expects_continue: false,
         keep_alive: version != "HTTP/1.0",
+        shown: Shown::default(),
     };
     for line in lines.take_while(|line| !line.is_empty()) {
         let (name, value) = line.split_once(':')?;
@@ -206,6 +231,10 @@ fn parse_head(bytes: &[u8]) -> Option<Head> {
             "content-length" => head.length = value.parse().ok()?,
             "transfer-encoding" => head.chunked = true,
             "expect" => head.expects_continue = value.eq_ignore_ascii_case("100-continue"),
+            "host" => head.shown.hosts.push(value.to_owned()),
+            "origin" => head.shown.origins.push(value.to_owned()),
+            "sec-fetch-site" => head.shown.fetch_site = Some(value.to_owned()),
+            "content-type" => head.shown.content_type = Some(value.to_ascii_lowercase()),
             "connection" => head.keep_alive = !value.eq_ignore_ascii_case("close"),
             _ => {}
         }

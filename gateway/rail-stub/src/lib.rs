@@ -11,6 +11,7 @@
 mod ack;
 mod book;
 mod fault;
+mod guard;
 mod http;
 mod journal;
 mod submit;
@@ -49,6 +50,7 @@ pub type AtPoint = Rc<dyn Fn(&'static str)>;
 pub(crate) struct Shared {
     pub book: Rc<RefCell<Book>>,
     pub acks: ack::Acks,
+    hosts: Rc<[String]>,
     at_point: AtPoint,
 }
 
@@ -75,6 +77,8 @@ pub struct Options {
     pub seed: u64,
     /// The file that keeps the book over a restart.
     pub book: Option<PathBuf>,
+    /// Names with a dot under which it is asked for. Addresses, `localhost` and names without a dot are always its own.
+    pub hosts: Vec<String>,
     /// What is called at each fault point.
     pub at_point: Option<AtPoint>,
 }
@@ -115,6 +119,7 @@ impl Stub {
             shared: Shared {
                 book: Rc::new(RefCell::new(book)),
                 acks: ack::Acks::new(options.ack_url, at_point.clone()),
+                hosts: options.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
                 at_point,
             },
         })
@@ -207,11 +212,24 @@ async fn serve_connection(shared: &Shared, mut connection: Connection, mut drain
                 let _ = connection.stream.write_all(&bytes).await;
                 return;
             }
-            Ok(request) if request.method == "POST" && request.path == "/submit" => {
-                submit::submit(shared, &mut connection, &request).await
-            }
-            Ok(request) => {
-                let bytes = answer(shared, &request).bytes(request.keep_alive);
+            Ok(mut request) => {
+                let head = request.method == "HEAD";
+                let refused = guard::kept_out(&request, &shared.hosts);
+                if refused.is_none() && request.method == "POST" && request.path == "/submit" {
+                    if !submit::submit(shared, &mut connection, &request).await || *draining.borrow() {
+                        return;
+                    }
+                    continue;
+                }
+                if head {
+                    request.method = "GET".to_owned();
+                }
+                let answer = refused.unwrap_or_else(|| answer(shared, &request));
+                let bytes = if head {
+                    answer.head(request.keep_alive)
+                } else {
+                    answer.bytes(request.keep_alive)
+                };
                 connection.stream.write_all(&bytes).await.is_ok() && request.keep_alive
             }
         };
@@ -249,13 +267,30 @@ fn answer(shared: &Shared, request: &Request) -> Answer {
         }
         ("GET", "/stats") => Answer::json(200, book.stats()),
         ("GET", "/livez" | "/readyz" | "/startupz") => Answer::json(200, &serde_json::json!({ "status": "ok" })),
-        (_, "/submit" | "/submissions" | "/faults" | "/stats" | "/livez" | "/readyz" | "/startupz") => {
-            Answer::error(405, "the method is not one of this path")
+        (method, path) if !allowed(path).is_empty() => match method {
+            "OPTIONS" => Answer {
+                status: 204,
+                content_type: "application/json",
+                headers: String::new(),
+                body: Vec::new(),
+            },
+            _ => Answer::error(405, "the method is not one of this path"),
         }
+        .header("allow", allowed(path)),
         _ => Answer::error(
             404,
             "there is no such path; the rail stub's contract is C3.6 in docs/04-contracts.md",
         ),
+    }
+}
+
+/// What may be asked for at a path; nothing where there is none.
+fn allowed(path: &str) -> &'static str {
+    match path {
+        "/submit" => "POST, OPTIONS",
+        "/submissions" | "/stats" | "/livez" | "/readyz" | "/startupz" => "GET, HEAD, OPTIONS",
+        "/faults" => "GET, PUT, DELETE, HEAD, OPTIONS",
+        _ => "",
     }
 }
 

@@ -14,6 +14,7 @@ use lock_api::{
     StoreError, StoreFuture,
 };
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A kind of store call that takes many requests.
@@ -89,7 +90,7 @@ pub(super) struct Opening;
 impl Kind for Opening {
     type Request = OpenSession;
     type Outcome = SessionView;
-    type For = Reply<Result<SessionView, Refusal>>;
+    type For = (Option<IpAddr>, Reply<Result<SessionView, Refusal>>);
     const OP: &'static str = "open";
     const FLUSH: &'static str = "FlushOpens";
     const DONE: &'static str = "OpensDone";
@@ -105,7 +106,7 @@ impl Kind for Opening {
 
     fn apply(
         clock: &mut LeaseClock,
-        whom: Self::For,
+        (caller, reply): Self::For,
         outcome: Result<SessionView, StoreError>,
         turn: &Turn,
         cx: &mut Cx<'_, LeaseClock>,
@@ -120,13 +121,14 @@ impl Kind for Opening {
             if let Some(session) = clock.sessions.get_mut(&view.session_id) {
                 session.ttl = Some(view.ttl);
             }
+            clock.session_is_of(&view.session_id, caller);
             clock.plan_sweep(cx.clock().mono() + view.expires_in, cx);
         }
-        whom.send(outcome.map_err(Refusal::Store));
+        reply.send(outcome.map_err(Refusal::Store));
     }
 
-    fn refuse(whom: Self::For, why: Refusal) {
-        whom.send(Err(why));
+    fn refuse((_, reply): Self::For, why: Refusal) {
+        reply.send(Err(why));
     }
 }
 
@@ -158,7 +160,8 @@ impl Kind for Beating {
         _: &mut Cx<'_, LeaseClock>,
     ) {
         match &outcome {
-            Ok(HeartbeatOutcome::Alive { expires_in, .. }) => {
+            Ok(HeartbeatOutcome::Alive { expires_in, held }) => {
+                clock.session_holds(&id, |_| held.len());
                 if let Some(session) = clock.sessions.get(&id) {
                     let expires_in = *expires_in;
                     session.handle.tell_surely(Heard { expires_in }, &turn.trace);
@@ -251,6 +254,7 @@ impl Kind for Minting {
         match &outcome {
             Ok(AcquireOutcome::Granted { grant, replayed }) => {
                 if !replayed {
+                    clock.session_holds(&session, |keys| keys + 1);
                     clock.held += 1;
                     clock.show_gauges();
                 }
@@ -364,6 +368,7 @@ impl Kind for Releasing {
     ) {
         let certainly = outcome.is_ok();
         if outcome == Ok(ReleaseOutcome::Released) {
+            clock.session_holds(&request.session_id, |keys| keys.saturating_sub(1));
             clock.held -= 1;
             clock.show_gauges();
             clock.key_freed(&request.key, request.token, &turn.trace);

@@ -8,6 +8,7 @@ use lock_api::{
     LockKey, OpenSession, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest,
     SessionId, SessionView, StoreError, Ttl, YieldOutcome, YieldRequest,
 };
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -28,7 +29,7 @@ ask! {
     // ---- from the gateway, named by the contract's verbs ----
 
     /// L1.
-    Open { request: OpenSession } -> Result<SessionView, Refusal>, "OpenSession";
+    Open { request: OpenSession, caller: Option<IpAddr> } -> Result<SessionView, Refusal>, "OpenSession";
     /// L2.
     Beat { request: Heartbeat } -> Result<HeartbeatOutcome, Refusal>, "Heartbeat";
     /// L3. Whoever asked: the session is closed.

@@ -185,6 +185,7 @@ pub async fn serve(
                 .default_service(web::to(handler::handle))
         })
     }
+    .on_connect(gateway_kit::cut_stalled(settings.duration("http.write-timeout")))
     .workers(count("http.workers"))
     .max_connections(count("http.connections-max"))
     .backlog(u32::try_from(settings.integer("http.backlog")).unwrap_or(u32::MAX))

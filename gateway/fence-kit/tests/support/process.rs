@@ -39,13 +39,15 @@ pub fn child() {
     options.fence_reads = told["fence_reads"] == true;
     options.body_bytes_max = told["body_limit"].as_u64().unwrap_or(16 << 20);
     gateway_kit::init_logging("fence-proxy", gateway_kit::LogFormat::Auto);
-    let ended =
-        actix_rt::System::new().block_on(fence_kit::serve(options, Settings::defaults(), Host::system(), |at| {
-            println!(
-                "{}",
-                json!({ "event": "serving", "listen": at.listen.to_string(), "admin": at.admin.to_string() })
-            );
-        }));
+    // The tests' requests name the service, also where they go to its operators.
+    let named = [("http.hosts".to_owned(), "shop.example".to_owned())];
+    let settings = Settings::load(None, [], &named).unwrap();
+    let ended = actix_rt::System::new().block_on(fence_kit::serve(options, settings, Host::system(), |at| {
+        println!(
+            "{}",
+            json!({ "event": "serving", "listen": at.listen.to_string(), "admin": at.admin.to_string() })
+        );
+    }));
     if let Err(error) = ended {
         println!("{}", json!({ "event": "refused", "error": error.to_string() }));
         std::process::exit(3);

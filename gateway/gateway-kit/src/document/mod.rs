@@ -67,8 +67,13 @@ fn describe(document: &Value, operation: &mut Map<String, Value>, examples: &Val
         return;
     };
     if api {
-        let body = takes_json.then_some([Code::PayloadTooLarge, Code::UnsupportedMediaType]);
-        let always = [Code::Overloaded, Code::BackendUnavailable, Code::Internal];
+        let body = takes_json.then_some([Code::ForeignOrigin, Code::PayloadTooLarge, Code::UnsupportedMediaType]);
+        let always = [
+            Code::MisdirectedRequest,
+            Code::Overloaded,
+            Code::BackendUnavailable,
+            Code::Internal,
+        ];
         for code in always.into_iter().chain(body.into_iter().flatten()) {
             may_answer(answers, code);
         }

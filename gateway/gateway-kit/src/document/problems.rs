@@ -100,6 +100,14 @@ fn occurrence(code: Code) -> (&'static str, Value) {
         ),
         Code::FencingTokenRequired => ("X-Fencing-Token is missing", json!({})),
         Code::FencingTokenInvalid => ("X-Fencing-Token is not a decimal token", json!({})),
+        Code::ForeignOrigin => (
+            "a page of another site may not write here (Origin)",
+            json!({"field": "Origin"}),
+        ),
+        Code::MisdirectedRequest => (
+            "Host names another server; names beside addresses, localhost and names without a dot are set with http.hosts",
+            json!({"field": "Host"}),
+        ),
         Code::Overloaded => ("too many requests wait; nothing was done", json!({})),
         Code::BackendUnavailable => ("the store does not answer; nothing is claimed to be done", json!({})),
         Code::TokenRegression => (

@@ -4,18 +4,21 @@
 //! dropped at its next await and answered 503, which promises nothing about what was done.
 
 use super::Shared;
+use super::answers::HeadOnly;
+use super::guard::kept_out;
 use super::record::Recording;
 use super::refusals::{Asked, Shown};
 use crate::ApiError;
 use crate::extract::{BodyRead, caller_of, request_id};
 use crate::openapi::Route;
-use actix_web::body::{BoxBody, MessageBody};
+use crate::shares::Caller;
+use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::Data;
-use actix_web::{Error, HttpMessage, ResponseError};
+use actix_web::{Error, HttpMessage, HttpResponse, ResponseError};
 use actor_kit::{TraceContext, guarded};
 use http_contract::Code;
 use http_contract::problem::PROBLEM_JSON;
@@ -45,9 +48,15 @@ struct Seen {
     begun: Duration,
     panicked: Cell<bool>,
     shown: Shown,
+    caller: Caller,
 }
 
 impl Seen {
+    /// Whether it changes nothing.
+    fn reads(&self) -> bool {
+        matches!(self.method, Method::GET | Method::HEAD | Method::OPTIONS)
+    }
+
     fn route_name(&self) -> &str {
         self.route.as_ref().map_or("unmatched", |route| route.template.as_str())
     }
@@ -66,6 +75,7 @@ pub(super) async fn frame(
         method: request.method().clone(),
         path: request.uri().path().to_owned(),
         shown: Shown::of(request.headers()),
+        caller: Caller::of(request.request()),
         route: shared.routes.find(request.uri().path()).cloned(),
         request_id: request_id(request.headers()).unwrap_or_else(|| shared.host.ids.ulid()),
         trace: caller.as_ref().map_or_else(
@@ -127,22 +137,44 @@ pub(super) async fn frame(
 async fn answer(
     shared: &Shared,
     seen: &Seen,
-    request: ServiceRequest,
+    mut request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<(ServiceResponse<BoxBody>, Option<ApiError>), ApiError> {
-    if let Some(refusal) = not_served(seen) {
+    let route = seen.route.as_deref();
+    let kept_out = kept_out(&shared.hosts, &seen.method, request.uri(), request.headers(), route);
+    if kept_out.is_none()
+        && seen.method == Method::OPTIONS
+        && let Some(allowed) = allowed(seen)
+    {
+        let response = finish(seen, HttpResponse::NoContent().insert_header((ALLOW, allowed)).finish());
+        return Ok((request.into_response(response), None));
+    }
+    if let Some(refusal) = kept_out.or_else(|| not_served(seen)) {
         let response = finish(seen, refusal.respond(&seen.trace.trace_id_hex()));
         return Ok((request.into_response(response), Some(refusal)));
     }
     let body_read = BodyArrived::watch(&request);
     let timeout = shared.timeout(seen);
+    if seen.method == Method::HEAD {
+        // Every handler of GET answers it; the connection knows what was asked for, and writes no body.
+        request.head_mut().method = Method::GET;
+    }
+    if !seen.reads() {
+        shared.answers.may_write(seen.caller)?;
+    }
+    let _turn = if seen.reads() && route.is_some_and(|route| route.list) {
+        shared.answers.may_read(seen.caller)?;
+        Some(shared.answers.lists.next(seen.caller, timeout / 2).await?)
+    } else {
+        None
+    };
     let mut call = std::pin::pin!(next.call(request));
     let handled = poll_fn(|cx| match guarded(|| call.as_mut().poll(cx)) {
         Ok(polled) => polled.map(Ok),
         Err(panic) => Poll::Ready(Err(panic)),
     });
     let refusal = match tokio::time::timeout(timeout, handled).await {
-        Ok(Ok(Ok(response))) => return Ok(translated(seen, response)),
+        Ok(Ok(Ok(response))) => return Ok(leaving(shared, seen, translated(seen, response))),
         Ok(Ok(Err(error))) => refusal_of(&error, seen),
         Ok(Err(_panic)) => {
             seen.panicked.set(true);
@@ -161,14 +193,60 @@ async fn answer(
     Err(refusal)
 }
 
+/// What OPTIONS answers; none where there is nothing.
+fn allowed(seen: &Seen) -> Option<String> {
+    match &seen.route {
+        Some(route) => Some(route.allowed().join(", ")),
+        // The pages of the documentation, of which no document tells; and the server as a whole.
+        None if seen.path.starts_with("/docs/") || seen.path == "*" => Some("GET, HEAD, OPTIONS".to_owned()),
+        None => None,
+    }
+}
+
+/// The answer as it leaves: within the bound of bytes, in pieces; to HEAD without its body.
+fn leaving(
+    shared: &Shared,
+    seen: &Seen,
+    (response, refusal): (ServiceResponse<BoxBody>, Option<ApiError>),
+) -> (ServiceResponse<BoxBody>, Option<ApiError>) {
+    let (request, answer) = response.into_parts();
+    if seen.method == Method::HEAD {
+        let answer = answer.map_body(|_, body| match body.size() {
+            BodySize::None => BoxBody::new(actix_web::body::None::new()),
+            size => BoxBody::new(HeadOnly(size)),
+        });
+        return (ServiceResponse::new(request, answer), refusal);
+    }
+    if answer.body().size() == BodySize::None {
+        return (ServiceResponse::new(request, answer), refusal);
+    }
+    let (head, body) = answer.into_parts();
+    let bytes = match body.try_into_bytes() {
+        Ok(bytes) => bytes,
+        // A stream, which holds a piece at a time.
+        Err(body) => return (ServiceResponse::new(request, head.set_body(body)), refusal),
+    };
+    match shared.answers.leaving(seen.caller, !seen.reads(), bytes) {
+        Ok(body) => (
+            ServiceResponse::new(request, head.map_body(|_, _| BoxBody::new(body))),
+            refusal,
+        ),
+        Err(full) => {
+            let full = ApiError::from(full);
+            let answer = finish(seen, full.respond(&seen.trace.trace_id_hex()));
+            (ServiceResponse::new(request, answer), Some(full))
+        }
+    }
+}
+
 /// A path below `/v1/`, or of the gateway's own, that no document names is not served at all; nor is another method.
 fn not_served(seen: &Seen) -> Option<ApiError> {
     match &seen.route {
-        Some(route) if route.methods.iter().any(|method| method == seen.method.as_str()) => None,
+        Some(route) if route.allowed().contains(&seen.method.as_str()) => None,
         Some(route) => {
-            let allowed = route.methods.join(", ");
+            let allowed = route.allowed().join(", ");
             let refusal = ApiError::new(Code::MethodNotAllowed, format!("{} is not allowed here", seen.method));
-            let refusal = refusal.field("allowed", route.methods.clone());
+            let refusal = refusal.field("allowed", route.allowed());
             // Method names of a document are tokens, so this is a header value.
             Some(match HeaderValue::from_str(&allowed) {
                 Ok(value) => refusal.header(ALLOW, value),

@@ -1,8 +1,10 @@
 //! A gateway: the HTTP side of one component.
 
+mod answers;
 mod black_box;
 mod builtin;
 mod frame;
+mod guard;
 mod record;
 mod refusals;
 
@@ -81,6 +83,8 @@ pub(crate) struct Shared {
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
     pub(crate) refusals: refusals::Refusals,
+    hosts: guard::Hosts,
+    answers: answers::Answers,
     pub(crate) debug: bool,
     pub(crate) debug_control: bool,
     /// The path under which requests stand in the trace.
@@ -110,6 +114,9 @@ pub struct Gateway {
     checks: Vec<(String, Check)>,
     notes: Vec<(String, String)>,
     route_timeouts: Vec<(String, Duration)>,
+    hosts: Vec<String>,
+    lists: Vec<&'static str>,
+    lists_at_once: usize,
     on_drain: Vec<DrainHook>,
     drain: Drain,
     /// Installed when it serves a socket: tests and simulations write no files by themselves.
@@ -139,6 +146,9 @@ impl Gateway {
             checks: Vec::new(),
             notes: Vec::new(),
             route_timeouts: Vec::new(),
+            hosts: Vec::new(),
+            lists: vec!["/v1/refusals", "/debug/trace", "/debug/actors"],
+            lists_at_once: answers::LISTS_AT_ONCE,
             on_drain: Vec::new(),
             drain: Drain::new(),
             black_box: None,
@@ -190,6 +200,30 @@ impl Gateway {
         self
     }
 
+    /// A route whose GET costs as much as a list, although the document shows no `limit` of it: its requests take turns with
+    /// those for lists.
+    #[must_use]
+    pub fn list(mut self, template: &'static str) -> Self {
+        self.lists.push(template);
+        self
+    }
+
+    /// How many connections the component has to its store at most: lists and exports take a quarter of them, so that there is
+    /// always one for a heartbeat, a release or a probe.
+    #[must_use]
+    pub fn store_connections(mut self, most: u64) -> Self {
+        let quarter = usize::try_from(most / 4).unwrap_or(usize::MAX);
+        self.lists_at_once = quarter.clamp(1, answers::LISTS_AT_ONCE);
+        self
+    }
+
+    /// Further names under which this component is asked for, beside those of `http.hosts`.
+    #[must_use]
+    pub fn hosts(mut self, names: impl IntoIterator<Item = String>) -> Self {
+        self.hosts.extend(names);
+        self
+    }
+
     /// What is to be done when draining begins; the process goes on serving what is in flight meanwhile, and does not end
     /// before this has ended, within `http.drain-timeout`.
     #[must_use]
@@ -212,6 +246,7 @@ impl Gateway {
         for template in builtin::GET_ROUTES {
             routes.add(template, "GET");
         }
+        routes.lists(&self.lists);
         for template in builtin::POST_ROUTES {
             routes.add(template, "POST");
         }
@@ -237,6 +272,11 @@ impl Gateway {
             started: AtomicBool::new(false),
             metrics,
             refusals: refusals::Refusals::new(self.host.clock.wall_ms()),
+            hosts: guard::Hosts::of(&self.settings, &self.hosts),
+            answers: answers::Answers::new(
+                usize::try_from(self.settings.integer("http.answer-bytes-max")).unwrap_or(usize::MAX),
+                self.lists_at_once,
+            ),
             debug: self.settings.boolean("debug.endpoints"),
             debug_control: self.settings.boolean("debug.control"),
             requests: format!("{}/requests", self.component).into(),
@@ -293,8 +333,9 @@ impl Gateway {
         #[cfg(feature = "otel")]
         let exporting = crate::otel::start(&self.host, &self.settings, &self.registry, &self.kit)?;
         let apps = self.apps(configure);
+        let bounds = apps.shared.answers.bounds();
         let server = HttpServer::new(move || apps.app())
-            .on_connect(crate::peer::remember)
+            .on_connect(crate::peer::on_connect(settings.duration("http.write-timeout")))
             .workers(count("http.workers"))
             .max_connections(count("http.connections-max"))
             .backlog(u32::try_from(settings.integer("http.backlog")).unwrap_or(u32::MAX))
@@ -306,6 +347,8 @@ impl Gateway {
             .bind(listen)
             .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}")))?;
         let addresses = server.addrs();
+        let (answer_bytes, of_caller) = bounds;
+        tracing::info!(event = "answers_bounded", answer_bytes, of_caller);
         let server = server.run();
         let handle = server.handle();
         for address in &addresses {

@@ -243,7 +243,7 @@ pub const SETTINGS: &[Setting] = &[
         Integer { min: 1, max: 1_000_000 },
         Some("1000"),
         LOCK,
-        "The most waiters in one replica's queue of one key; beyond it an acquire is OVERLOADED (NFR-11).",
+        "The most waiters in one replica's queue of one key, of which one caller has half; eight times as many for all keys together. Beyond it an acquire is OVERLOADED (NFR-11).",
     ),
     setting(
         "lock.grant.ttl",
@@ -572,7 +572,7 @@ pub const SETTINGS: &[Setting] = &[
         Text { chars_max: 4_096 },
         None,
         CONSOLE,
-        "Names under which browsers may ask for it besides addresses and `localhost`, separated by commas. Any other `Host` is refused, so that a foreign site's name cannot be made to point here.",
+        "Names under which browsers may ask for the console, beside those of `http.hosts`, separated by commas.",
     ),
     setting(
         "console.read-only",
@@ -596,7 +596,7 @@ pub const SETTINGS: &[Setting] = &[
         Integer { min: 1, max: 10_000 },
         Some("64"),
         CONSOLE,
-        "How many may look at once; further ones are answered 503.",
+        "How many streams of pages there may be at once; one caller gets half of them. Further ones are answered 503.",
     ),
     // http
     setting(
@@ -605,6 +605,30 @@ pub const SETTINGS: &[Setting] = &[
         Some("127.0.0.1:0"),
         ALL,
         "The address to listen on; port 0 takes a free one. Flag `--listen`.",
+    ),
+    setting(
+        "http.hosts",
+        Text { chars_max: 4_096 },
+        None,
+        ALL,
+        "Names with a dot under which this component is asked for, separated by commas; `*.` stands for anything before the rest. A request whose `Host` is none of them, no address, no name without a dot and not `localhost` is answered 421, so that a foreign site's name cannot be made to point here.",
+    ),
+    setting(
+        "http.answer-bytes-max",
+        Integer {
+            min: 65_536,
+            max: 1 << 40,
+        },
+        Some("33554432"),
+        ALL,
+        "How many bytes of answers to reads may wait for their readers, and as many of answers to writes; one caller gets half of each. Further ones are answered 503 OVERLOADED.",
+    ),
+    setting(
+        "http.write-timeout",
+        Duration { min: S, max: 10 * M },
+        Some("30s"),
+        ALL,
+        "How long a peer may take nothing of what is written to it before its connection is cut. Linux only.",
     ),
     setting(
         "http.workers",

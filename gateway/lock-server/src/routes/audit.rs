@@ -1,14 +1,14 @@
 //! The audit trail of L7 and L9.
 
-use super::{LockServer, PageParams, paged};
+use super::{LockServer, PageParams};
 use crate::bounds::limit;
 use crate::render;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use gateway_kit::{ApiError, Key, Query};
+use gateway_kit::{ApiError, Key, Query, page_in_parts};
 use http_contract::lock::{AuditRow, SealRow};
 use http_contract::{Page, Problem};
-use lock_api::{EventQuery, LockKey};
+use lock_api::{EventQuery, LockEvent, LockKey, Seal};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -48,13 +48,21 @@ fn seq(cursor: Option<&str>) -> Result<u64, ApiError> {
 const SEQ_MAX: u64 = i64::MAX as u64;
 
 async fn events(server: &LockServer, key: Option<LockKey>, after: u64, limit: u32) -> Result<HttpResponse, ApiError> {
-    let query = EventQuery {
-        key,
-        after: after.min(SEQ_MAX),
-        limit: limit + 1,
-    };
-    let events = server.service.events(query).await.map_err(render::refusal)?;
-    Ok(HttpResponse::Ok().json(paged(events, limit, |event| event.seq.to_string(), render::event)))
+    let page = page_in_parts(
+        limit,
+        |event: &LockEvent| event.seq.to_string(),
+        render::event,
+        async |last, count| {
+            let query = EventQuery {
+                key: key.clone(),
+                after: last.map_or(after, |event| event.seq).min(SEQ_MAX),
+                limit: count,
+            };
+            server.service.events(query).await.map_err(render::refusal)
+        },
+    )
+    .await?;
+    Ok(HttpResponse::Ok().json(page))
 }
 
 /// L7: what happened to a key.
@@ -104,6 +112,15 @@ pub(crate) async fn audit_seals(
     Query(page): Query<AfterParams>,
 ) -> Result<HttpResponse, ApiError> {
     let (after, limit) = (page.after()?.min(SEQ_MAX), limit(page.limit)?);
-    let seals = server.service.seals(after, limit + 1).await.map_err(render::refusal)?;
-    Ok(HttpResponse::Ok().json(paged(seals, limit, |seal| seal.first_seq.to_string(), render::seal)))
+    let page = page_in_parts(
+        limit,
+        |seal: &Seal| seal.first_seq.to_string(),
+        render::seal,
+        async |last, count| {
+            let after = last.map_or(after, |seal| seal.first_seq);
+            server.service.seals(after, count).await.map_err(render::refusal)
+        },
+    )
+    .await?;
+    Ok(HttpResponse::Ok().json(page))
 }

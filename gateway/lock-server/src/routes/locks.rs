@@ -1,19 +1,19 @@
 //! L4–L8, L10 and L11.
 
-use super::{LockServer, paged};
+use super::LockServer;
 use crate::bounds::{Bounds, configured, cursor, cursor_of, limit, metadata, request_id, session_id, token};
 use crate::render;
 use actix_web::web::Data;
 use actix_web::{HttpRequest, HttpResponse};
-use gateway_kit::{ApiError, Json, Key, Noted, OperatorName, Peer, Query, Token, Trace};
+use gateway_kit::{ApiError, Caller, Json, Key, Noted, OperatorName, Peer, Query, Token, Trace, page_in_parts};
 use http_contract::lock::{
     AcquireBody, CheckAnswer, GrantAnswer, LockView, ReleaseAnswer, RenewBody, RevokeAnswer, RevokeBody, YieldAnswer,
     YieldBody,
 };
 use http_contract::{Code, Page, Problem};
 use lock_api::{
-    AcquireRequest, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId, RevokeOutcome,
-    RevokeRequest, Ttl, YieldOutcome, YieldRequest,
+    AcquireRequest, KeyState, LockKey, ReleaseOutcome, ReleaseRequest, RenewOutcome, RenewRequest, RequestId,
+    RevokeOutcome, RevokeRequest, Ttl, YieldOutcome, YieldRequest,
 };
 use lock_core::{AcquireCall, Acquired};
 use serde::Deserialize;
@@ -38,6 +38,7 @@ pub(crate) async fn acquire(
     request: HttpRequest,
     trace: Trace,
     noted: Noted,
+    caller: Caller,
     Key(key): Key,
     Json(body): Json<AcquireBody>,
 ) -> Result<HttpResponse, ApiError> {
@@ -72,6 +73,7 @@ pub(crate) async fn acquire(
     let answer = if wait.is_zero() {
         asked.await
     } else {
+        let _seat = server.bounds.wait_for(caller, &key)?;
         tokio::select! {
             biased;
             // A closed connection leaves the queue like a reset one, of which actix tells by dropping this handler.
@@ -283,17 +285,18 @@ pub(crate) async fn list_locks(
     let after = cursor(params.cursor.as_deref())?
         .map(|key| LockKey::new(key).map_err(|_| bad()))
         .transpose()?;
-    let states = server
-        .service
-        .list(prefix, after, limit + 1, &trace.0)
-        .await
-        .map_err(render::refusal)?;
-    Ok(HttpResponse::Ok().json(paged(
-        states,
+    let page = page_in_parts(
         limit,
-        |(state, _)| cursor_of(state.key.as_str()),
+        |(state, _): &(KeyState, u32)| cursor_of(state.key.as_str()),
         |(state, waiters)| render::lock(state, *waiters),
-    )))
+        async |last, count| {
+            let after = last.map(|(state, _)| state.key.clone()).or_else(|| after.clone());
+            let read = server.service.list(prefix.clone(), after, count, &trace.0).await;
+            read.map_err(render::refusal)
+        },
+    )
+    .await?;
+    Ok(HttpResponse::Ok().json(page))
 }
 
 /// L8: breaks a live grant.

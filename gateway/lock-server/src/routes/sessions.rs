@@ -5,12 +5,12 @@ use crate::bounds::{configured, cursor, cursor_of, limit, metadata, millis, sess
 use crate::render;
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use gateway_kit::{ApiError, Id, Json, JsonOrDefault, Query, Trace};
+use gateway_kit::{ApiError, Caller, Id, Json, JsonOrDefault, Query, Trace, page_in_parts};
 use http_contract::lock::{
     CloseSessionAnswer, HeartbeatAnswer, HeartbeatRequest, OpenSessionAnswer, OpenSessionRequest, SessionAnswer,
 };
 use http_contract::{Page, Problem};
-use lock_api::{Heartbeat, HeartbeatOutcome, OpenSession, Owner, SessionId};
+use lock_api::{Heartbeat, HeartbeatOutcome, OpenSession, Owner, SessionId, SessionView};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -34,6 +34,7 @@ fn owner(name: String) -> Result<Owner, ApiError> {
 pub(crate) async fn open_session(
     server: Data<LockServer>,
     trace: Trace,
+    caller: Caller,
     Json(body): Json<OpenSessionRequest>,
 ) -> Result<HttpResponse, ApiError> {
     let ttl = server.bounds.ttl(body.ttl_ms)?;
@@ -43,7 +44,11 @@ pub(crate) async fn open_session(
         ttl: ttl.unwrap_or_else(|| configured(server.bounds.session_ttl)),
         metadata: metadata(body.metadata)?,
     };
-    let view = server.service.open(request, &trace.0).await.map_err(render::refusal)?;
+    let view = server
+        .service
+        .open_for(Some(caller.address()), request, &trace.0)
+        .await
+        .map_err(render::refusal)?;
     tracing::info!(event = "session_opened", session_id = %view.session_id, owner = %view.owner, ttl_ms = view.ttl.as_millis());
     Ok(HttpResponse::Created().json(OpenSessionAnswer {
         session_id: view.session_id.as_str().to_owned(),
@@ -166,30 +171,15 @@ pub(crate) async fn list_sessions(
     let after = cursor(page.cursor.as_deref())?
         .map(|id| SessionId::new(id).map_err(|_| bad()))
         .transpose()?;
-    let views = server
-        .service
-        .sessions(after, limit + 1)
-        .await
-        .map_err(render::refusal)?;
-    Ok(HttpResponse::Ok().json(paged(
-        views,
+    let page = page_in_parts(
         limit,
-        |view| cursor_of(view.session_id.as_str()),
+        |view: &SessionView| cursor_of(view.session_id.as_str()),
         render::session,
-    )))
-}
-
-/// One page out of one item more than it may have.
-pub(crate) fn paged<T, R>(
-    mut items: Vec<T>,
-    limit: u32,
-    cursor: impl Fn(&T) -> String,
-    render: impl Fn(&T) -> R,
-) -> Page<R> {
-    let more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    Page {
-        next_cursor: items.last().filter(|_| more).map(cursor),
-        items: items.iter().map(render).collect(),
-    }
+        async |last, count| {
+            let after = last.map(|view| view.session_id.clone()).or_else(|| after.clone());
+            server.service.sessions(after, count).await.map_err(render::refusal)
+        },
+    )
+    .await?;
+    Ok(HttpResponse::Ok().json(page))
 }

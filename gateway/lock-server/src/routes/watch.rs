@@ -16,7 +16,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use actor_kit::TraceContext;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use gateway_kit::{ApiError, Key, Trace};
+use gateway_kit::{ApiError, Caller, Key, Seat, Trace};
 use http_contract::Problem;
 use lock_api::{EventQuery, LockEvent, LockKey};
 use std::collections::VecDeque;
@@ -47,9 +47,11 @@ pub(crate) async fn watch_lock(
     server: Data<LockServer>,
     request: HttpRequest,
     trace: Trace,
+    caller: Caller,
     Key(key): Key,
 ) -> Result<HttpResponse, ApiError> {
     let resumed = last_event_id(&request)?;
+    let seat = server.bounds.watch(caller)?;
     let live = server
         .service
         .subscribe(key.clone(), &trace.0)
@@ -73,6 +75,7 @@ pub(crate) async fn watch_lock(
         // Where the client goes on when it loses the connection before the next event.
         ready: VecDeque::from([frame("snapshot", from, &view)]),
         behind: true,
+        _seat: seat,
     };
     Ok(HttpResponse::Ok()
         .insert_header((CONTENT_TYPE, "text/event-stream"))
@@ -108,6 +111,8 @@ struct Watch {
     ready: VecDeque<Bytes>,
     /// Whether the log may have events after `last` that the channel does not bring.
     behind: bool,
+    /// One of its caller's watches.
+    _seat: Seat,
 }
 
 impl Watch {

@@ -20,7 +20,7 @@ use crate::{bounds, render};
 use actix_web::HttpResponse;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use gateway_kit::ApiError;
+use gateway_kit::{ApiError, Caller};
 use lock_api::StoreError;
 use payment_core::Payments;
 use payment_store::{Account, LedgerRow};
@@ -215,12 +215,17 @@ impl Entries<'_> {
 }
 
 /// The answer of an export.
-pub(crate) async fn answer(wanted: Wanted, server: &PaymentResource) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn answer(
+    wanted: Wanted,
+    server: &PaymentResource,
+    caller: Caller,
+) -> Result<HttpResponse, ApiError> {
     let Wanted {
         format,
         account_id,
         period,
     } = wanted;
+    let seat = server.exports.take(caller, 1)?;
     let store = server.payments.store();
     let account = match &account_id {
         Some(id) if bounds::is_house(id) => {
@@ -248,6 +253,7 @@ pub(crate) async fn answer(wanted: Wanted, server: &PaymentResource) -> Result<H
         to: to.clone(),
     };
     actix_web::rt::spawn(async move {
+        let _seat = seat;
         let written = match format {
             Format::Csv => csv::write(&out).await,
             Format::Jsonl => jsonl::write(&out).await,

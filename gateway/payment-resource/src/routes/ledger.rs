@@ -5,7 +5,7 @@ use crate::run::VERIFY_WITHIN;
 use crate::{bounds, export, render};
 use actix_web::HttpResponse;
 use actix_web::web::Data;
-use gateway_kit::{ApiError, Id, Query};
+use gateway_kit::{ApiError, Caller, Id, Query};
 use http_contract::payment::{LedgerRow, VerifyAnswer};
 use http_contract::{Page, Problem};
 use serde::Deserialize;
@@ -92,6 +92,7 @@ pub(crate) struct ExportParams {
 )]
 pub(crate) async fn export_ledger(
     server: Data<PaymentResource>,
+    caller: Caller,
     Query(query): Query<ExportParams>,
 ) -> Result<HttpResponse, ApiError> {
     if let Some(account_id) = &query.account_id {
@@ -102,7 +103,7 @@ pub(crate) async fn export_ledger(
         period: export::Period::parse(query.from.as_deref(), query.to.as_deref())?,
         account_id: query.account_id,
     };
-    export::answer(wanted, &server).await
+    export::answer(wanted, &server, caller).await
 }
 
 /// P9: nothing is asked but the route.

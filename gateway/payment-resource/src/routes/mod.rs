@@ -8,7 +8,7 @@ mod steps;
 
 use actix_web::HttpRequest;
 use actix_web::web::{self, Data, ServiceConfig};
-use gateway_kit::{ApiError, OperatorName};
+use gateway_kit::{ApiError, OperatorName, Shares};
 use host_kit::Host;
 use payment_core::Payments;
 use std::time::Duration;
@@ -28,6 +28,19 @@ pub struct PaymentResource {
     pub within: Duration,
     /// Ids and clock of the process.
     pub host: Host,
+    /// Exports under way: each holds a few pages for its reader.
+    pub exports: Shares,
+}
+
+/// How many exports may be under way; of one caller half.
+const EXPORTS_MAX: usize = 16;
+
+impl PaymentResource {
+    /// The bound on exports of a process.
+    #[must_use]
+    pub fn exports() -> Shares {
+        Shares::halves("exports under way", "the bound of a payment resource", EXPORTS_MAX)
+    }
 }
 
 /// Adds the routes P1–P10.

@@ -9,6 +9,7 @@ use actix_web::web::{self, ServiceConfig};
 use gateway_kit::ApiError;
 use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Page, Problem, rail};
 use rail_store::FencedOut;
+use serde::Serialize;
 use utoipa::OpenApi;
 
 pub(crate) fn configure(config: &mut ServiceConfig) {
@@ -119,15 +120,6 @@ fn page_after(cursor: Option<&str>) -> Result<u64, ApiError> {
 }
 
 /// A page out of one row more than was asked for.
-fn page<R, T>(mut rows: Vec<R>, limit: u32, place: impl Fn(&R) -> u64, show: impl Fn(R) -> T) -> Page<T> {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    let next_cursor = more
-        .then(|| rows.last().map(|row| format!("c{:x}", place(row))))
-        .flatten();
-    Page {
-        items: rows.into_iter().map(show).collect(),
-        next_cursor,
-    }
+fn page<R, T: Serialize>(rows: Vec<R>, limit: u32, place: impl Fn(&R) -> u64, show: impl Fn(R) -> T) -> Page<T> {
+    gateway_kit::page(rows, limit, |row| format!("c{:x}", place(row)), show)
 }
