@@ -215,11 +215,7 @@ impl Entries<'_> {
 }
 
 /// The answer of an export.
-pub(crate) async fn answer(
-    wanted: Wanted,
-    server: &PaymentResource,
-    caller: Caller,
-) -> Result<HttpResponse, ApiError> {
+pub(crate) async fn answer(wanted: Wanted, server: &PaymentResource, caller: Caller) -> Result<HttpResponse, ApiError> {
     let Wanted {
         format,
         account_id,
