@@ -770,17 +770,20 @@ impl Receive<WaitChanged> for LeaseClock {
             self.waiting = (self.waiting + u64::from(change.waiters)).saturating_sub(u64::from(before));
             // Its refusal may be older than the news: an attempt takes no longer than a call to the store.
             let young = cx.clock().mono().saturating_sub(self.hears_since) <= self.config.store_timeout;
-            if change.begins && self.cursor.is_some() && young {
+            if change.begins == Some(true) && self.cursor.is_some() && young {
                 lease.handle.tell_surely(NewsAreHeard, cx.trace());
             }
         }
+        let Some(begins) = change.begins else {
+            return self.listen(cx);
+        };
         let waits = Waits {
             key: change.key.clone(),
-            begins: change.begins,
+            begins,
         };
         if let Some(session) = self.sessions.get(&change.session) {
             session.handle.tell_surely(waits, cx.trace());
-        } else if change.begins {
+        } else if begins {
             // The session ended, or was forgotten, between its vetting and its waiting: it is asked for again.
             match self.session(&change.session, cx) {
                 Ok(session) => session.tell_surely(waits, cx.trace()),

@@ -6,7 +6,11 @@
 //!   by an attempt that began after it came;
 //! - an ended grant starts one attempt, not one per waiter;
 //! - a key that is closed after an unclean loss is asked for again when its delay has passed, and not before;
-//! - who has gone, or whose session has ended, leaves at once and delays nobody (cases L05, L24);
+//! - whose session has ended leaves at once; who has gone leaves at once too, or stays away (next rule) (cases L05, L24);
+//! - a place belongs to the acquire, not to its connection (case L38): a waiter with a request id of its own that has gone,
+//!   or was told that its wait is over, finds its place again for [`PLACE_GRACE`], while its session lives. Nothing is
+//!   granted to who is away. The key is held open for it for a quarter of the time that it had waited,
+//!   [`HELD_OPEN_MAX`] at most; from then on the next one who is here is granted;
 //! - an unknown answer is looked up and given back before anybody is answered (FR-27).
 //!
 //! Does not own: the grant. What is remembered of a holder here is a hint when to ask again; the store judges.
@@ -38,6 +42,14 @@ pub(crate) struct Entry<C> {
     pub(crate) deadline: Duration,
     pub(crate) caller: Option<C>,
     seq: u64,
+    /// Where it stands in the line: that of its request id when it first came.
+    place: u64,
+    /// When its request id first came.
+    came: Duration,
+    /// Since when nobody asks for it.
+    away: Option<Duration>,
+    /// The same request asks again: the place is the other's.
+    superseded: bool,
     waits: bool,
     counted: bool,
 }
@@ -58,6 +70,10 @@ impl<C: Caller> Entry<C> {
             deadline: now + wait,
             caller: Some(caller),
             seq: 0,
+            place: 0,
+            came: now,
+            away: None,
+            superseded: false,
             waits: wait > Duration::ZERO,
             counted: false,
         }
@@ -65,6 +81,25 @@ impl<C: Caller> Entry<C> {
 
     fn has_gone(&self) -> bool {
         self.caller.as_ref().is_none_or(Caller::has_gone)
+    }
+
+    fn is_here(&self) -> bool {
+        self.away.is_none()
+    }
+
+    /// Whether its client could come back to its place.
+    const fn keeps_place(&self) -> bool {
+        self.names_itself && self.waits && !self.superseded
+    }
+
+    /// Until when nobody behind it is granted the key, where it is away.
+    fn held_open_until(&self) -> Option<Duration> {
+        let since = self.away?;
+        Some(since + (since.saturating_sub(self.came) / 4).min(HELD_OPEN_MAX))
+    }
+
+    fn is_same_request(&self, request: &AcquireRequest) -> bool {
+        self.request.request_id == request.request_id && self.request.session_id == request.session_id
     }
 
     fn is_of(&self, grant: &Grant) -> bool {
@@ -89,8 +124,8 @@ pub(crate) enum Action<C> {
     UndoThenTell(ReleaseRequest),
     /// Look the key up and come again with [`Queue::looked_up`]; later when `again`.
     LookUp { again: bool },
-    /// A session began or ceased to wait here.
-    Waiting { session: SessionId, begins: bool },
+    /// A session began or ceased to wait here; none where only the number of those who wait has changed.
+    Waiting { session: SessionId, begins: Option<bool> },
 }
 
 #[derive(Debug)]
@@ -164,12 +199,19 @@ impl Busy<'_> {
 /// After how long at least a held or closed key is asked for again.
 const OVERDUE_PAUSE: Duration = Duration::from_millis(10);
 
+/// How long a place is kept for a waiter that is away.
+pub(crate) const PLACE_GRACE: Duration = Duration::from_secs(5);
+
+/// How long at most a free key is held open for a waiter that is away.
+pub(crate) const HELD_OPEN_MAX: Duration = Duration::from_secs(1);
+
 /// How often an unknown answer is looked up before its caller is told.
 const LOOK_UPS_MAX: u32 = 5;
 
 /// The queue of one key.
 #[derive(Debug)]
 pub(crate) struct Queue<C> {
+    /// In order of their places.
     waiting: VecDeque<Entry<C>>,
     slot: Slot<C>,
     next_seq: u64,
@@ -212,26 +254,60 @@ impl<C: Caller> Queue<C> {
 
     /// A caller comes.
     pub(crate) fn join(&mut self, mut entry: Entry<C>, now: Duration, out: &mut Vec<Action<C>>) {
-        // A waiter that asks once more has left the line for a moment and keeps its place in it.
-        if self.waiting.len() + self.asking_again() >= self.bound {
-            self.drop_gone(out);
-        }
-        if self.waiting.len() + self.asking_again() >= self.bound {
-            return tell(entry, Err(Refusal::Overloaded("waiters of this key")), out);
-        }
+        self.drop_gone(now, out);
         entry.seq = self.next_seq;
+        entry.place = self.next_seq;
+        let returned = entry.names_itself && self.takes_its_place(&mut entry, out);
+        // A waiter that asks once more has left the line for a moment and keeps its place in it.
+        if !returned && self.waiting.len() + self.asking_again() >= self.bound {
+            // Who is here goes before who is away.
+            self.drop_away(out);
+            if self.waiting.len() + self.asking_again() >= self.bound {
+                return tell(entry, Err(Refusal::Overloaded("waiters of this key")), out);
+            }
+        }
         self.next_seq += 1;
-        self.waiting.push_back(entry);
+        let at = self.waiting.partition_point(|other| other.place <= entry.place);
+        self.waiting.insert(at, entry);
         // Even behind a queue: the attempt is the head's, but it tells the newcomer who holds the key.
         self.wanted = true;
+        let seq = self.next_seq - 1;
         self.settle(now, out);
-        if let Some(entry) = self.waiting.back_mut()
+        let newest = self.waiting.iter_mut().find(|entry| entry.seq == seq);
+        if let Some(entry) = newest
             && entry.waits
             && !entry.counted
         {
             entry.counted = true;
             out.push(waiting(entry, true));
         }
+    }
+
+    /// The same request waited here before, or still does: its place is this one's. Answers whether it comes back for one
+    /// that is away, which has gone then.
+    fn takes_its_place(&mut self, entry: &mut Entry<C>, out: &mut Vec<Action<C>>) -> bool {
+        let at = self
+            .waiting
+            .iter()
+            .rposition(|other| other.is_same_request(&entry.request));
+        if let Some(other) = at.and_then(|at| self.waiting.get_mut(at)) {
+            (entry.place, entry.came) = (other.place, other.came);
+            if other.is_here() {
+                other.superseded = true;
+                return false;
+            }
+            entry.counted = std::mem::take(&mut other.counted);
+            at.and_then(|at| self.waiting.remove(at));
+            out.push(number_changed(entry));
+            return true;
+        }
+        if let Slot::Asking(attempt) | Slot::Doubtful(attempt, _) | Slot::GivingBack(attempt) = &mut self.slot
+            && attempt.entry.is_same_request(&entry.request)
+        {
+            (entry.place, entry.came) = (attempt.entry.place, attempt.entry.came);
+            attempt.entry.superseded = true;
+        }
+        false
     }
 
     /// The grant under `token` has ended.
@@ -337,7 +413,7 @@ impl<C: Caller> Queue<C> {
                 self.slot = Slot::Doubtful(attempt, 1);
                 out.push(Action::LookUp { again: false });
             }
-            Err(error) => self.failed(attempt, &error, out),
+            Err(error) => self.failed(attempt, &error, now, out),
         }
         self.settle(now, out);
     }
@@ -375,7 +451,7 @@ impl<C: Caller> Queue<C> {
             holder: grant,
             is_self: false,
         };
-        self.refuse_held(&held, u64::MAX, now, out);
+        self.refuse_held(&held, (u64::MAX, now), now, out);
     }
 
     fn held(&mut self, attempt: Attempt<C>, held: HeldByOther, now: Duration, out: &mut Vec<Action<C>>) {
@@ -393,7 +469,7 @@ impl<C: Caller> Queue<C> {
         let ghost = self.ghosts.iter().position(is_ghost);
         if let Some(ghost) = ghost {
             self.ghosts.swap_remove(ghost);
-            self.waiting.push_front(attempt.entry);
+            self.put_back(attempt.entry);
             out.push(Action::Undo(release_of(holder)));
             return;
         }
@@ -405,7 +481,7 @@ impl<C: Caller> Queue<C> {
             self.wanted = true;
         }
         self.goes_on_waiting(attempt.entry, out);
-        self.refuse_held(&held, attempt.boundary, attempt.began, out);
+        self.refuse_held(&held, (attempt.boundary, attempt.began), now, out);
     }
 
     fn delayed(
@@ -426,7 +502,7 @@ impl<C: Caller> Queue<C> {
         self.wanted |= std::mem::take(&mut self.unheard) | overtaken;
         self.goes_on_waiting(attempt.entry, out);
         let busy = Busy::Delayed { last_token, ends_in };
-        self.refuse(&busy, attempt.boundary, attempt.began, out);
+        self.refuse(&busy, (attempt.boundary, attempt.began), now, out);
     }
 
     /// Who was refused by the store keeps its place at the head of the line.
@@ -437,36 +513,77 @@ impl<C: Caller> Queue<C> {
                 entry.counted = true;
                 out.push(waiting(&entry, true));
             }
-            self.waiting.push_front(entry);
+            self.put_back(entry);
         }
+    }
+
+    fn put_back(&mut self, entry: Entry<C>) {
+        let at = self.waiting.partition_point(|other| other.place < entry.place);
+        self.waiting.insert(at, entry);
+    }
+
+    /// Tells a caller that it does not get the key now. Its place is kept, where it could come back to it.
+    fn send_away(
+        &mut self,
+        mut entry: Entry<C>,
+        answer: Result<Acquired, Refusal>,
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
+        if self.draining || !entry.keeps_place() {
+            return tell(entry, answer, out);
+        }
+        if let Some(caller) = entry.caller.take() {
+            out.push(Action::Answer {
+                caller,
+                answer,
+                guarded: false,
+            });
+        }
+        entry.away = Some(now);
+        let news = if std::mem::replace(&mut entry.counted, true) {
+            number_changed(&entry)
+        } else {
+            waiting(&entry, true)
+        };
+        self.put_back(entry);
+        out.push(news);
     }
 
     /// Tells those who came before `boundary` that the grant which their own request made is theirs, and the rest as
     /// [`Queue::refuse`].
-    fn refuse_held(&mut self, held: &HeldByOther, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
+    fn refuse_held(
+        &mut self,
+        held: &HeldByOther,
+        (boundary, over): (u64, Duration),
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
         self.tell_all(
             |entry| entry.seq < boundary && entry.is_of(&held.holder),
             |_| Ok(Acquired::granted(held.holder.clone(), true, Duration::ZERO)),
             out,
         );
-        self.refuse(&Busy::Held(held), boundary, over, out);
+        self.refuse(&Busy::Held(held), (boundary, over), now, out);
     }
 
     /// Tells those who came before `boundary` and whose wait was over at `over` why they do not get the key.
-    fn refuse(&mut self, busy: &Busy<'_>, boundary: u64, over: Duration, out: &mut Vec<Action<C>>) {
-        let ends = |entry: &Entry<C>| entry.seq < boundary && entry.deadline <= over;
+    fn refuse(&mut self, busy: &Busy<'_>, (boundary, over): (u64, Duration), now: Duration, out: &mut Vec<Action<C>>) {
+        let ends = |entry: &Entry<C>| entry.is_here() && entry.seq < boundary && entry.deadline <= over;
         let waiters = u32::try_from(self.waiting.iter().filter(|e| !ends(e) && !e.has_gone()).count());
         let waiters = waiters.unwrap_or(u32::MAX);
-        self.tell_all(ends, |entry| Ok(busy.answer(entry, waiters)), out);
+        self.send_away_all(ends, |entry| Ok(busy.answer(entry, waiters)), now, out);
     }
 
-    fn failed(&mut self, attempt: Attempt<C>, error: &StoreError, out: &mut Vec<Action<C>>) {
-        tell(attempt.entry, Err(Refusal::Store(error.clone())), out);
-        self.tell_all(
-            |entry| entry.seq < attempt.boundary,
-            |_| Err(Refusal::Store(error.clone())),
-            out,
-        );
+    fn failed(&mut self, attempt: Attempt<C>, error: &StoreError, now: Duration, out: &mut Vec<Action<C>>) {
+        let answer = || Err(Refusal::Store(error.clone()));
+        if attempt.session_ended {
+            tell(attempt.entry, answer(), out);
+        } else {
+            self.send_away(attempt.entry, answer(), now, out);
+        }
+        let boundary = attempt.boundary;
+        self.send_away_all(|entry| entry.is_here() && entry.seq < boundary, |_| answer(), now, out);
     }
 
     /// What the store says of the key after an unknown answer.
@@ -482,7 +599,7 @@ impl<C: Caller> Queue<C> {
             Ok(KeyState { grant: Some(grant), .. }) if attempt.entry.is_of(&grant) => {
                 if attempt.entry.names_itself && attempt.entry.has_gone() {
                     // As above: its client may have found it by now.
-                    self.failed(attempt, &unknown(), out);
+                    self.failed(attempt, &unknown(), now, out);
                 } else {
                     out.push(Action::UndoThenTell(release_of(&grant)));
                     self.slot = Slot::GivingBack(attempt);
@@ -490,7 +607,7 @@ impl<C: Caller> Queue<C> {
             }
             Ok(_) => {
                 self.remember_ghost(&attempt, now);
-                self.failed(attempt, &unknown(), out);
+                self.failed(attempt, &unknown(), now, out);
             }
             Err(_) if tries < LOOK_UPS_MAX && !attempt.entry.has_gone() => {
                 self.slot = Slot::Doubtful(attempt, tries + 1);
@@ -498,7 +615,7 @@ impl<C: Caller> Queue<C> {
             }
             Err(_) => {
                 self.remember_ghost(&attempt, now);
-                self.failed(attempt, &unknown(), out);
+                self.failed(attempt, &unknown(), now, out);
             }
         }
         self.settle(now, out);
@@ -511,7 +628,7 @@ impl<C: Caller> Queue<C> {
                 if !certainly {
                     self.remember_ghost(&attempt, now);
                 }
-                self.failed(attempt, &unknown(), out);
+                self.failed(attempt, &unknown(), now, out);
             }
             other => self.slot = other,
         }
@@ -543,22 +660,28 @@ impl<C: Caller> Queue<C> {
         self.settle(now, out);
     }
 
-    /// Drops who has gone, and asks the store for the head where that is due.
+    /// Drops who has gone, and asks the store for the first one who is here, where that is due.
     fn settle(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
-        self.drop_gone(out);
+        self.drop_gone(now, out);
         if self.draining {
             self.tell_all(|entry| entry.waits, |_| Err(Refusal::Draining), out);
         }
-        if self.waiting.is_empty() {
+        let Some(head) = self.head() else {
             self.wanted = false;
             return;
-        }
+        };
         if !matches!(self.slot, Slot::Empty) {
             return;
         }
         // A wait that is over ends with one last look, so that the refusal says who holds the key now.
-        let due = self.wanted || self.waiting.iter().any(|entry| entry.deadline <= now);
-        if due && let Some(entry) = self.waiting.pop_front() {
+        let is_over = |entry: &Entry<C>| entry.is_here() && entry.deadline <= now;
+        let due = self.wanted || self.waiting.iter().any(is_over);
+        // An attempt could be granted, so there is none while the key is held open for somebody before the head.
+        let is_open = self.held_open_before(head).is_none_or(|until| until <= now);
+        if due
+            && is_open
+            && let Some(entry) = self.waiting.remove(head)
+        {
             self.wanted = false;
             out.push(Action::Attempt(entry.request.clone()));
             self.slot = Slot::Asking(Attempt {
@@ -570,14 +693,62 @@ impl<C: Caller> Queue<C> {
         }
     }
 
-    fn drop_gone(&mut self, out: &mut Vec<Action<C>>) {
+    /// The first one who is here.
+    fn head(&self) -> Option<usize> {
+        self.waiting.iter().position(Entry::is_here)
+    }
+
+    /// Until when the key is held open for somebody who is away, before this one.
+    fn held_open_before(&self, head: usize) -> Option<Duration> {
+        self.waiting.iter().take(head).filter_map(Entry::held_open_until).max()
+    }
+
+    fn drop_gone(&mut self, now: Duration, out: &mut Vec<Action<C>>) {
+        let draining = self.draining;
         self.waiting.retain_mut(|entry| {
-            let stays = !entry.has_gone();
+            let since = match entry.away {
+                None if !entry.has_gone() => return true,
+                None => now,
+                Some(since) => since,
+            };
+            let stays = entry.keeps_place() && !draining && now < since + PLACE_GRACE;
             if !stays {
                 uncount(entry, out);
+            } else if entry.away.replace(since).is_none() {
+                entry.caller = None;
+                out.push(number_changed(entry));
             }
             stays
         });
+    }
+
+    fn drop_away(&mut self, out: &mut Vec<Action<C>>) {
+        self.waiting.retain_mut(|entry| {
+            if !entry.is_here() {
+                uncount(entry, out);
+            }
+            entry.is_here()
+        });
+    }
+
+    fn send_away_all(
+        &mut self,
+        whom: impl Fn(&Entry<C>) -> bool,
+        what: impl Fn(&Entry<C>) -> Result<Acquired, Refusal>,
+        now: Duration,
+        out: &mut Vec<Action<C>>,
+    ) {
+        if !self.waiting.iter().any(&whom) {
+            return;
+        }
+        for entry in std::mem::take(&mut self.waiting) {
+            if whom(&entry) {
+                let answer = what(&entry);
+                self.send_away(entry, answer, now, out);
+            } else {
+                self.waiting.push_back(entry);
+            }
+        }
     }
 
     fn tell_all(
@@ -599,13 +770,24 @@ impl<C: Caller> Queue<C> {
         }
     }
 
-    /// When [`Queue::tick`] is due; none while the store's answer is awaited or nobody waits.
+    /// When [`Queue::tick`] is due; none while the store's answer is awaited or nobody is in the line.
     pub(crate) fn next_tick(&self) -> Option<Duration> {
         if !matches!(self.slot, Slot::Empty) {
             return None;
         }
-        let deadline = self.waiting.iter().map(|entry| entry.deadline).min()?;
-        Some(deadline.min(self.again_at()))
+        let given_up = self.waiting.iter().filter_map(|entry| entry.away).min();
+        let given_up = given_up.map(|since| since + PLACE_GRACE);
+        let asks = self.head().map(|head| {
+            let here = self.waiting.iter().filter(|entry| entry.is_here());
+            let deadline = here.map(|entry| entry.deadline).min().unwrap_or_default();
+            let due = if self.wanted {
+                Duration::ZERO
+            } else {
+                deadline.min(self.again_at())
+            };
+            due.max(self.held_open_before(head).unwrap_or_default())
+        });
+        given_up.into_iter().chain(asks).min()
     }
 
     /// When the store is asked again although nothing was heard. Nothing opens a closed key before its time, so there is
@@ -638,9 +820,10 @@ impl<C: Caller> Queue<C> {
         }
     }
 
-    /// How many wait.
+    /// How many wait; who is away is not counted.
     pub(crate) fn waiters(&self) -> u32 {
-        let waiting = self.waiting.iter().filter(|entry| entry.counted).count();
+        let waiting = self.waiting.iter().filter(|entry| entry.counted && entry.is_here());
+        let waiting = waiting.count();
         u32::try_from(waiting + self.asking_again()).unwrap_or(u32::MAX)
     }
 
@@ -663,7 +846,8 @@ impl<C: Caller> Queue<C> {
             Slot::GivingBack(_) => "giving_back",
         };
         serde_json::json!({
-            "waiting": self.waiting.len(),
+            "waiting": self.waiting.iter().filter(|entry| entry.is_here()).count(),
+            "away": self.waiting.iter().filter(|entry| !entry.is_here()).count(),
             "slot": slot,
             "token": self.holder.map(|holder| holder.token.get()),
             "closed_after": self.closed.map(|closed| closed.last_token.get()),
@@ -689,7 +873,14 @@ fn release_of(grant: &Grant) -> ReleaseRequest {
 fn waiting<C>(entry: &Entry<C>, begins: bool) -> Action<C> {
     Action::Waiting {
         session: entry.request.session_id.clone(),
-        begins,
+        begins: Some(begins),
+    }
+}
+
+fn number_changed<C>(entry: &Entry<C>) -> Action<C> {
+    Action::Waiting {
+        session: entry.request.session_id.clone(),
+        begins: None,
     }
 }
 

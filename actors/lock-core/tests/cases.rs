@@ -501,6 +501,111 @@ fn case_l24_killed_waiters_do_not_add_up() {
     });
 }
 
+/// B waits from 0 s, C from 27 s; the holder releases at 31.5 s and again at 65 s, in the middle of a cut; a proxy cuts
+/// B's connection every 5 s, and B comes back 80 ms later.
+#[test]
+fn case_l38_a_place_in_the_queue_outlives_the_connections_of_its_waiter() {
+    paused(async {
+        let world = World::new(38).await;
+        let (holder, b, c) = (
+            world.worker("holder").await,
+            world.worker("b").await,
+            world.worker("c").await,
+        );
+        let t0 = world.now();
+        let cut_every_five_seconds = |round: u32| {
+            let (world, b) = (world.clone(), b.clone());
+            tokio::task::spawn_local(async move {
+                for n in 0.. {
+                    let mut call = world.call("k", &b, ms(120_000));
+                    call.names_itself = true;
+                    call.request.request_id = RequestId::new(format!("b{round}")).unwrap();
+                    call.wait = ms(30_000);
+                    let cut = t0 + ms(5_000) * (n + 1 + round * 7);
+                    let asked = world.acquire(call);
+                    let left = cut.saturating_sub(world.now());
+                    if let Ok(answer) = tokio::time::timeout(left, asked).await {
+                        return granted(answer);
+                    }
+                    world.sleep(ms(80)).await;
+                }
+                unreachable!()
+            })
+        };
+        let first = world.take("k", &holder, ms(120_000)).await;
+        let waits_b = cut_every_five_seconds(0);
+        world.sleep(ms(27_000)).await;
+        let waits_c = {
+            let (world, c) = (world.clone(), c.clone());
+            tokio::task::spawn_local(async move {
+                let mut call = world.call("k", &c, ms(120_000));
+                call.names_itself = true;
+                call.wait = ms(300_000);
+                granted(world.acquire(call).await)
+            })
+        };
+        world.sleep(ms(4_500)).await;
+        world.release(&first).await.unwrap();
+        let of_b = waits_b.await.unwrap();
+        assert_eq!((world.now() - t0).as_millis() / 100, 315, "B is first");
+        world.release(&of_b).await.unwrap();
+        let of_c = waits_c.await.unwrap();
+        // Again: B before another one, and the release falls into a cut.
+        let waits_b = cut_every_five_seconds(1);
+        world.sleep(ms(1_000)).await;
+        let waits_holder = {
+            let (world, holder) = (world.clone(), holder.clone());
+            tokio::task::spawn_local(async move {
+                let mut call = world.call("k", &holder, ms(120_000));
+                call.names_itself = true;
+                call.wait = ms(300_000);
+                granted(world.acquire(call).await)
+            })
+        };
+        world.sleep((t0 + ms(65_010)).saturating_sub(world.now())).await;
+        world.release(&of_c).await.unwrap();
+        let of_b = waits_b.await.unwrap();
+        assert!(!waits_holder.is_finished(), "B is first every time");
+        world.release(&of_b).await.unwrap();
+        waits_holder.await.unwrap();
+    });
+}
+
+/// Waiters with request ids of their own are killed, their sessions live: who is next waits for a second at most, once.
+#[test]
+fn case_l24_killed_waiters_with_request_ids_of_their_own_do_not_add_up() {
+    paused(async {
+        let world = World::new(24).await;
+        let (holder, live) = (world.worker("holder").await, world.worker("live").await);
+        let grant = world.take("k", &holder, ms(60_000)).await;
+        let mut killed = JoinSet::new();
+        for n in 0..20 {
+            let session = world.worker(&format!("w{n}")).await;
+            let mut call = world.call("k", &session, TTL);
+            (call.names_itself, call.wait) = (true, ms(30_000));
+            let world = world.clone();
+            killed.spawn_local(async move { world.acquire(call).await });
+        }
+        world.waiters("k", 20).await;
+        let last = {
+            let world = world.clone();
+            tokio::task::spawn_local(async move {
+                let grant = granted(world.wait_for("k", &live, TTL, ms(30_000)).await);
+                (grant, world.now())
+            })
+        };
+        world.waiters("k", 21).await;
+        world.sleep(ms(6_000)).await;
+        killed.abort_all();
+        while killed.join_next().await.is_some() {}
+        world.waiters("k", 1).await;
+        let released = world.now();
+        world.release(&grant).await.unwrap();
+        let (_, at) = last.await.unwrap();
+        assert!(at - released <= ms(1_010), "{:?}", at - released);
+    });
+}
+
 #[test]
 fn case_l25_ten_thousand_sessions_die_in_batches_while_acquires_go_on() {
     paused(async {

@@ -65,8 +65,8 @@ ask! {
     Unwanted { request: ReleaseRequest } -> (), "Unwanted";
     /// The same, and the key's lease waits for it.
     UnwantedThenTell { request: ReleaseRequest } -> (), "UnwantedThenTell";
-    /// A session begins or ceases to wait at a key.
-    WaitChanged { key: LockKey, session: SessionId, begins: bool, waiters: u32 } -> (), "WaitChanged";
+    /// A session begins or ceases to wait at a key, or only the number of those who wait has changed.
+    WaitChanged { key: LockKey, session: SessionId, begins: Option<bool>, waiters: u32 } -> (), "WaitChanged";
     /// A session is over; it waited at these keys.
     SessionOver { id: SessionId, keys: Vec<LockKey> } -> (), "SessionOver";
     /// A session actor has stopped.

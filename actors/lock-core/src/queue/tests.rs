@@ -82,7 +82,7 @@ impl Seen {
                 Action::UndoThenTell(_) => self.undo_then_tell += 1,
                 Action::LookUp { .. } => self.look_ups += 1,
                 Action::Waiting { session, begins } => {
-                    *self.waiting.entry(session).or_default() += if begins { 1 } else { -1 };
+                    *self.waiting.entry(session).or_default() += begins.map_or(0, |begins| if begins { 1 } else { -1 });
                 }
             }
         }
@@ -114,6 +114,27 @@ impl Bench {
         let (entry, gone) = entry(n, of, wait, self.now);
         self.act(|queue, now, out| queue.join(entry, now, out));
         gone
+    }
+
+    /// A waiter with a request id of its own.
+    fn join_named(&mut self, n: u32, of: &str, wait: u64) -> Rc<Cell<bool>> {
+        let (mut entry, gone) = entry(n, of, wait, self.now);
+        entry.names_itself = true;
+        self.act(|queue, now, out| queue.join(entry, now, out));
+        gone
+    }
+
+    /// Time passes: the queue is asked whenever it wants to be.
+    fn pass(&mut self, until: Duration) {
+        while let Some(due) = self.queue.next_tick().filter(|due| *due <= until) {
+            assert!(due > self.now, "asked again at {due:?} without a reason");
+            self.now = due;
+            self.act(Queue::tick);
+            if !self.seen.attempts.is_empty() {
+                return;
+            }
+        }
+        self.now = until;
     }
 
     fn answer(&mut self, outcome: impl FnOnce(&AcquireRequest) -> Result<AcquireOutcome, StoreError>) {
@@ -333,6 +354,201 @@ fn who_has_gone_or_died_leaves_at_once() {
     bench.act(|queue, now, out| queue.freed(token(7), now, out));
     bench.grant(8);
     assert_eq!(bench.told(), [(3, "granted")]);
+    assert!(bench.seen.waiting.values().all(|count| *count == 0));
+}
+
+#[test]
+fn case_l38_a_waiter_whose_connection_is_cut_finds_its_place_again() {
+    let mut bench = Bench::new();
+    let mut connection = bench.join_named(1, "b", 60_000);
+    bench.answer(held_by(7));
+    bench.join_named(2, "c", 60_000);
+    bench.answer(held_by(7));
+    for cut in 1..=6 {
+        bench.now = ms(cut * 5_000);
+        connection.set(true);
+        bench.act(Queue::tick);
+        while !bench.seen.attempts.is_empty() {
+            bench.answer(held_by(7));
+        }
+        assert_eq!((bench.queue.waiters(), bench.told()), (1, vec![]), "cut {cut}");
+        bench.now += ms(80);
+        connection = bench.join_named(1, "b", 30_000);
+        while !bench.seen.attempts.is_empty() {
+            bench.answer(held_by(7));
+        }
+        assert_eq!((bench.queue.waiters(), bench.told()), (2, vec![]), "cut {cut}");
+    }
+    assert_eq!(
+        bench.seen.waiting[&session("b")],
+        1,
+        "it has waited at this key all the time"
+    );
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+    // The line goes on as it was: the second is next.
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    bench.grant(9);
+    assert_eq!(bench.told(), [(2, "granted")]);
+    assert!(bench.seen.waiting.values().all(|count| *count == 0));
+    assert!(bench.queue.is_idle(bench.now));
+}
+
+#[test]
+fn case_l38_a_free_key_is_held_open_for_a_waiter_that_was_cut_and_granted_to_nobody_absent() {
+    let mut bench = Bench::new();
+    let first = bench.join_named(1, "b", 60_000);
+    bench.answer(held_by(7));
+    bench.join_named(2, "c", 60_000);
+    bench.answer(held_by(7));
+    bench.now = ms(10_000);
+    first.set(true);
+    bench.act(Queue::tick);
+    while !bench.seen.attempts.is_empty() {
+        bench.answer(held_by(7));
+    }
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    assert!(bench.seen.attempts.is_empty(), "the key is held open");
+    bench.pass(ms(10_500));
+    assert!(bench.seen.attempts.is_empty());
+    bench.join_named(1, "b", 30_000);
+    assert_eq!(bench.seen.attempts[0].session_id, session("b"));
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+}
+
+#[test]
+fn case_l38_one_who_does_not_come_back_delays_the_next_by_a_second_at_most_and_keeps_its_place_for_five() {
+    let mut bench = Bench::new();
+    let gone: Vec<_> = (1..=2)
+        .map(|n| {
+            let gone = bench.join_named(n, &format!("b{n}"), 60_000);
+            bench.answer(held_by(7));
+            gone
+        })
+        .collect();
+    bench.join_named(3, "c", 60_000);
+    bench.answer(held_by(7));
+    bench.now = ms(20_000);
+    for gone in gone {
+        gone.set(true);
+    }
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.pass(ms(30_000));
+    assert_eq!(bench.now, ms(20_000) + HELD_OPEN_MAX, "their delays add up");
+    bench.grant(8);
+    assert_eq!(bench.told(), [(3, "granted")]);
+    // Within the grace one of them is before whoever came later.
+    bench.now = ms(24_900);
+    bench.join_named(4, "d", 60_000);
+    bench.answer(held_by(8));
+    bench.join_named(2, "b2", 60_000);
+    bench.answer(held_by(8));
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    assert_eq!(bench.seen.attempts[0].session_id, session("b2"));
+    bench.answer(held_by(9));
+    // After it the place is lost: nothing is left of it.
+    bench.now = ms(25_000);
+    bench.act(Queue::tick);
+    assert_eq!(bench.seen.waiting[&session("b1")], 0);
+}
+
+#[test]
+fn case_l38_who_waited_for_a_moment_is_waited_for_less_than_that() {
+    let mut bench = Bench::new();
+    let gone = bench.join_named(1, "b", 60_000);
+    bench.answer(held_by(7));
+    bench.join_named(2, "c", 60_000);
+    bench.answer(held_by(7));
+    bench.now = ms(100);
+    gone.set(true);
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.pass(ms(1_000));
+    assert_eq!(bench.now, ms(125));
+    assert_eq!(bench.seen.attempts[0].session_id, session("c"));
+}
+
+#[test]
+fn case_l38_a_wait_that_is_over_keeps_its_place_for_the_next_one_of_the_same_request() {
+    let mut bench = Bench::new();
+    bench.join_named(1, "b", 3_000);
+    bench.answer(held_by(7));
+    bench.join_named(2, "c", 30_000);
+    bench.answer(held_by(7));
+    bench.now = ms(3_000);
+    bench.act(Queue::tick);
+    bench.answer(held_by(7));
+    assert_eq!(bench.told(), [(1, "held_by_other")]);
+    bench.now = ms(3_040);
+    bench.join_named(1, "b", 3_000);
+    while !bench.seen.attempts.is_empty() {
+        bench.answer(held_by(7));
+    }
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+}
+
+#[test]
+fn case_l38_a_place_ends_with_its_session_and_gives_way_to_who_is_here() {
+    let mut bench = Bench::new(); // four places
+    let mut gone = Vec::new();
+    for n in 1..=4 {
+        gone.push(bench.join_named(n, &format!("s{n}"), 60_000));
+        bench.answer(held_by(7));
+    }
+    bench.now = ms(8_000);
+    for gone in &gone[..2] {
+        gone.set(true);
+    }
+    bench.act(Queue::tick);
+    while !bench.seen.attempts.is_empty() {
+        bench.answer(held_by(7));
+    }
+    bench.act(|queue, now, out| queue.session_ended(&session("s1"), now, out));
+    assert_eq!(bench.seen.waiting[&session("s1")], 0);
+    for n in 5..=6 {
+        bench.join_named(n, &format!("s{n}"), 60_000);
+        while !bench.seen.attempts.is_empty() {
+            bench.answer(held_by(7));
+        }
+    }
+    assert_eq!(bench.told(), [], "nobody is refused for the sake of one who is away");
+    assert_eq!(bench.seen.waiting[&session("s2")], 0);
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.grant(8);
+    assert_eq!(
+        bench.told(),
+        [(3, "granted")],
+        "nobody waits for a place that has ended"
+    );
+}
+
+/// The same request comes through another connection before the end of the first was noticed.
+#[test]
+fn case_l38_a_second_connection_of_one_request_has_its_place_too() {
+    let mut bench = Bench::new();
+    let first = bench.join_named(1, "b", 60_000);
+    bench.answer(held_by(7));
+    bench.join_named(2, "c", 60_000);
+    bench.answer(held_by(7));
+    bench.now = ms(5_000);
+    bench.join_named(1, "b", 60_000);
+    while !bench.seen.attempts.is_empty() {
+        bench.answer(held_by(7));
+    }
+    first.set(true);
+    bench.act(Queue::tick);
+    while !bench.seen.attempts.is_empty() {
+        bench.answer(held_by(7));
+    }
+    bench.act(|queue, now, out| queue.freed(token(7), now, out));
+    bench.grant(8);
+    assert_eq!(bench.told(), [(1, "granted")]);
+    bench.act(|queue, now, out| queue.freed(token(8), now, out));
+    bench.grant(9);
+    assert_eq!(bench.told(), [(2, "granted")]);
     assert!(bench.seen.waiting.values().all(|count| *count == 0));
 }
 
