@@ -12,12 +12,12 @@ use crate::core::{
 };
 use crate::deadline::{Lease, SessionLife, deadline};
 use crate::held_lock::HeldLock;
-use crate::options::{SERVER_WAIT_MAX, check_ttl};
+use crate::options::check_ttl;
 use crate::transport::CallFailure;
 use crate::yields;
 use actor_kit::{Ask, Cx, Receive, Reply};
-use http_contract::Problem;
 use http_contract::lock::{AcquireBody, GrantAnswer, Holder};
+use http_contract::{Code, Problem};
 use lock_api::{
     Fate, FencingToken, Grant, HeldByOther, LockDelay, LockError, LockKey, Metadata, Owner, RequestId, SessionId, Ttl,
     UnixMillis, YieldAsked,
@@ -34,9 +34,10 @@ messages! {
     } = "acquire";
     /// The next attempt of this acquire, or the end of its patience.
     AttemptDue { id: u64 } = "attempt_due";
-    /// L4 was answered, or was not; no result when the asker went away first. `sent` is boot time.
+    /// L4 was answered, or was not; no result when the asker went away first. `sent` is boot time, `wait` what the server
+    /// was to wait.
     AttemptAnswered {
-        id: u64, at: usize, session_id: SessionId, life: Arc<SessionLife>, sent: Duration,
+        id: u64, at: usize, session_id: SessionId, life: Arc<SessionLife>, sent: Duration, wait: Duration,
         result: Option<Result<GrantAnswer, CallFailure>>, tell: Tell<HeldLock>
     } = "attempt_answered";
 }
@@ -84,6 +85,7 @@ impl Receive<Acquire> for Core {
                 tell: Some(tell),
                 shared: Some(shared),
                 attempts: 0,
+                hasty: 0,
                 trace: *cx.trace(),
                 perhaps_granted: false,
                 parked: false,
@@ -136,7 +138,7 @@ impl Core {
             return;
         };
         pending.parked = false;
-        let wait = left.unwrap_or_default().min(SERVER_WAIT_MAX);
+        let wait = left.unwrap_or_default().min(self.wait_max.unwrap_or(Duration::MAX));
         let body = AcquireBody {
             session_id: session_id.as_str().to_owned(),
             request_id: Some(pending.request_id.as_str().to_owned()),
@@ -165,6 +167,7 @@ impl Core {
                 session_id,
                 life,
                 sent: boot,
+                wait,
                 result,
                 tell,
             },
@@ -226,7 +229,8 @@ impl Core {
             return;
         };
         pending.attempts += 1;
-        let wait = self.backoff.wait(pending.attempts, &cx.host().random);
+        pending.hasty += 1;
+        let wait = self.backoff.wait(pending.hasty, &cx.host().random);
         let patient = match pending.mode {
             Mode::Try => !is_refusal(&error) && pending.attempts < self.options.attempts_max,
             Mode::Attempts => pending.attempts < self.options.attempts_max,
@@ -351,6 +355,18 @@ const fn is_refusal(error: &LockError) -> bool {
     matches!(error, LockError::HeldByOther(_) | LockError::Delayed { .. })
 }
 
+/// The longest wait in its queue that a server takes (`lock.acquire.wait-max`), where this is its refusal of a longer one:
+/// whoever speaks to it without this client asks again for that long, under the same request id.
+#[must_use]
+pub fn wait_bound(refusal: &Problem) -> Option<Duration> {
+    if refusal.code != Code::InvalidRequest || refusal.text("field") != Some("wait_ms") {
+        return None;
+    }
+    // Servers before the field was there say it in the reason alone: "must be between 0 and 30000".
+    let in_reason = || refusal.text("reason")?.rsplit(' ').next()?.parse().ok();
+    refusal.number("maximum").or_else(in_reason).map(ms)
+}
+
 /// What a grant's answer says, read and checked.
 struct Granted {
     yield_asked: Option<YieldAsked>,
@@ -416,7 +432,8 @@ impl Receive<AttemptDue> for Core {
         };
         let over = pending.until.is_some_and(|until| cx.clock().mono() >= until);
         if pending.parked && over {
-            self.finish(id, Err(unavailable("no session within the budget")));
+            let why = self.complaints.back().cloned().unwrap_or_default();
+            self.finish(id, Err(unavailable(format!("no session within the budget; {why}"))));
             return;
         }
         self.attempt(id, cx);
@@ -431,9 +448,11 @@ impl Receive<AttemptAnswered> for Core {
             session_id,
             life,
             sent,
+            wait,
             result,
             tell,
         } = message;
+        let took = cx.clock().boot().saturating_sub(sent);
         let Some(pending) = self.acquires.get_mut(&id) else {
             // Closed meanwhile: the session went with whatever was granted.
             drop(tell.send(Err(LockError::SessionLost)));
@@ -441,6 +460,11 @@ impl Receive<AttemptAnswered> for Core {
         };
         let key = pending.key.clone();
         pending.tell = Some(tell);
+        // It stood in the server's line: the next attempt may be made at once, and finds its place there (case L38).
+        let stood_in_line = !wait.is_zero() && took >= self.backoff.cap;
+        if stood_in_line {
+            pending.hasty = 0;
+        }
         let Some(result) = result else {
             // The asker has gone. The attempt may have been granted all the same.
             self.acquires.remove(&id);
@@ -456,7 +480,20 @@ impl Receive<AttemptAnswered> for Core {
             Ok(grant) => return self.granted(id, &grant, &session_id, &life, cx),
             Err(failure) => failure,
         };
+        let bound = match &failure {
+            CallFailure::Problem(refusal) => wait_bound(refusal),
+            CallFailure::NotSent(_) | CallFailure::Ambiguous(_) => None,
+        };
+        if let Some(bound) = bound.filter(|bound| *bound < wait) {
+            // Each refusal names a smaller bound than was asked for: it ends.
+            self.wait_max = Some(bound);
+            self.attempt(id, cx);
+            return;
+        }
         self.complain("acquire", &failure);
+        // The place is at that server. One that does not answer at all is left as ever.
+        let was_cut =
+            matches!(failure, CallFailure::Ambiguous(_)) && took < wait.saturating_add(self.options.call_timeout);
         let perhaps_granted = failure.fate() == Fate::Indefinite;
         if let Some(pending) = self.acquires.get_mut(&id) {
             pending.perhaps_granted |= perhaps_granted;
@@ -492,7 +529,9 @@ impl Receive<AttemptAnswered> for Core {
             Meaning::Invalid(detail) => self.finish(id, Err(LockError::Invalid { detail })),
             Meaning::NotHolder => self.finish(id, Err(unavailable("an answer that does not fit the question"))),
             Meaning::Unavailable(detail) => {
-                self.fail_over(at);
+                if !(stood_in_line && was_cut) {
+                    self.fail_over(at);
+                }
                 self.again(id, unavailable(detail), cx);
             }
         }

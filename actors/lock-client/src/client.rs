@@ -211,7 +211,9 @@ impl LockClient {
     }
 
     /// Acquires the key, waiting in the server's queue for up to `budget`, first come, first served, and over as many
-    /// attempts as fit into it. The answer may come later than that by up to `lock.client.call-timeout`, when a server
+    /// attempts as fit into it: a server that lets nobody wait that long says so and is asked again, and this acquire keeps
+    /// its place in the line. An outage counts for the budget, one at its start too, and a session that is still being
+    /// opened ([`LockClient::start`], [`LockClient::connect_in_background`]). The answer may come later than that by up to `lock.client.call-timeout`, when a server
     /// keeps silent.
     ///
     /// # Errors

@@ -105,6 +105,8 @@ pub(crate) struct Pending {
     /// Kept alive by who waits, and handed to the guard.
     pub shared: Option<Arc<Shared>>,
     pub attempts: u32,
+    /// Attempts in a row that ended at once: what the wait before the next one grows with.
+    pub hasty: u32,
     /// What it belongs to, whoever makes an attempt of it possible.
     pub trace: TraceContext,
     /// An attempt that brought no grant may have been granted at the server.
@@ -167,6 +169,10 @@ pub(crate) struct Core {
     pub watch: Option<TimerHandle>,
     /// Ends the client's own thread, where it has one.
     pub done: Rc<RefCell<Option<oneshot::Sender<()>>>>,
+    /// The longest wait that a server takes, as far as one has said so (`lock.acquire.wait-max` is the server's).
+    pub wait_max: Option<Duration>,
+    /// [`Close`] came while a session was being opened: it is closed as soon as its id is known.
+    pub close_when_opened: Option<Option<Tell<()>>>,
     /// The session that is being closed.
     pub closing_id: Option<SessionId>,
     /// Recent failures, for whoever looks.
@@ -205,6 +211,8 @@ impl Core {
             heartbeat_server: 0,
             watch: None,
             done,
+            wait_max: None,
+            close_when_opened: None,
             closing_id: None,
             complaints: VecDeque::new(),
         }
@@ -438,7 +446,7 @@ impl Receive<Inspected> for Core {
 }
 
 /// How often L3 is tried before the session is left to expire by itself.
-const CLOSE_ATTEMPTS: u32 = 3;
+pub(crate) const CLOSE_ATTEMPTS: u32 = 3;
 
 impl Receive<Close> for Core {
     fn receive(&mut self, Close { tell }: Close, _: Reply<()>, cx: &mut Cx<'_, Self>) {
@@ -460,13 +468,14 @@ impl Receive<Close> for Core {
             }
             // Closed twice: the first one is under way and ends the actor.
             SessionState::Closing => {}
-            SessionState::Opening { .. } => self.end(tell, Ok(()), cx),
+            SessionState::Opening { in_flight: true, .. } => self.close_when_opened = Some(tell),
+            SessionState::Opening { in_flight: false, .. } => self.end(tell, Ok(()), cx),
         }
     }
 }
 
 impl Core {
-    fn close_session(&mut self, id: SessionId, tell: Option<Tell<()>>, left: u32, cx: &mut Cx<'_, Self>) {
+    pub fn close_session(&mut self, id: SessionId, tell: Option<Tell<()>>, left: u32, cx: &mut Cx<'_, Self>) {
         let (at, server) = self.work();
         let call = server.close_session(id.clone(), self.call(self.options.call_timeout, cx));
         let left = left.saturating_sub(1);
@@ -476,7 +485,7 @@ impl Core {
         cx.pipe(call, move |result| Closed { tell, left, result });
     }
 
-    fn end(&mut self, tell: Option<Tell<()>>, result: Result<(), LockError>, cx: &mut Cx<'_, Self>) {
+    pub fn end(&mut self, tell: Option<Tell<()>>, result: Result<(), LockError>, cx: &mut Cx<'_, Self>) {
         if let Some(tell) = tell {
             drop(tell.send(result));
         }

@@ -6,8 +6,8 @@ use lock_api::{FencingToken, LockError, LockKey, LockLost, YieldAsked};
 use std::future::Future;
 use std::time::Duration;
 
-/// How long one stand waits in the server's queue before it stands again.
-const STAND: Duration = Duration::from_secs(20);
+/// How long one stand is one acquire with one place in the line, before it stands again.
+const STAND: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// An election for one key. Cheap to clone.
 ///

@@ -4,14 +4,16 @@
 //! to the next server as soon as one keeps silent. A failed one is repeated after a jittered wait until the session's
 //! deadline has passed and beyond (case L11): a server that restarts gives the session its full TTL again.
 
-use crate::core::{Core, Meaning, Session, SessionState, as_ms, meaning, messages, ms, ttl_ms, unavailable};
+use crate::core::{
+    CLOSE_ATTEMPTS, Core, Meaning, Session, SessionState, Tell, as_ms, meaning, messages, ms, ttl_ms, unavailable,
+};
 use crate::deadline::{SessionLife, deadline};
 use crate::options::check_ttl;
 use crate::transport::CallFailure;
 use crate::yields;
 use actor_kit::{Ask, Cx, Receive, Reply};
 use http_contract::lock::{HeartbeatAnswer, HeartbeatRequest, OpenSessionAnswer, OpenSessionRequest};
-use lock_api::{FencingToken, LockError, LockKey, LostReason, SessionId};
+use lock_api::{Fate, FencingToken, LockError, LockKey, LostReason, SessionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +87,22 @@ impl Core {
         }
         self.wake_parked(cx);
         Ok(())
+    }
+
+    /// The client was closed meanwhile. Nobody would keep the session alive, and nobody waits for it to expire.
+    fn opened_too_late(
+        &mut self,
+        tell: Option<Tell<()>>,
+        result: Result<OpenSessionAnswer, CallFailure>,
+        cx: &mut Cx<'_, Self>,
+    ) {
+        let opened = result.map(|answer| SessionId::new(answer.session_id));
+        match opened {
+            Ok(Ok(id)) => self.close_session(id, tell, CLOSE_ATTEMPTS, cx),
+            Ok(Err(error)) => self.end(tell, Err(unavailable(error.to_string())), cx),
+            Err(failure) if failure.fate() == Fate::Definite => self.end(tell, Ok(()), cx),
+            Err(failure) => self.end(tell, Err(unavailable(failure.to_string())), cx),
+        }
     }
 
     /// Nobody could be reached, or nobody would: whoever waits for a session is told in due time.
@@ -226,8 +244,10 @@ impl Receive<OpenDue> for Core {
 
 impl Receive<Opened> for Core {
     fn receive(&mut self, Opened { at, sent, result }: Opened, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        // Closed meanwhile: the session expires by itself, nobody keeps it alive.
         let SessionState::Opening { failures, .. } = self.session else {
+            if let Some(tell) = self.close_when_opened.take() {
+                self.opened_too_late(tell, result, cx);
+            }
             return;
         };
         let error = match result {

@@ -44,13 +44,24 @@ impl LockClient {
     /// [`LockError::Invalid`] when the options or addresses cannot work; [`LockError::Unavailable`] when no server
     /// answered in `lock.acquire.max-attempts` attempts.
     pub async fn connect<S: AsRef<str>>(urls: &[S], options: ClientOptions) -> Result<Self, LockError> {
+        let client = Self::connect_in_background(urls, options).await?;
+        client.ready().await?;
+        Ok(client)
+    }
+
+    /// As [`LockClient::connect`], without waiting for the session: it is opened in the background, again and again while
+    /// no server answers. [`LockClient::acquire_within`] waits for it within its own budget, so that an outage at its start
+    /// ends nothing (case L39); [`LockClient::ready`] waits for it as `connect` does.
+    ///
+    /// # Errors
+    /// [`LockError::Invalid`] when the options or addresses cannot work; [`LockError::Unavailable`] when no thread can be
+    /// had.
+    pub async fn connect_in_background<S: AsRef<str>>(urls: &[S], options: ClientOptions) -> Result<Self, LockError> {
         let host = Host::system();
         let registry = prometheus::Registry::new();
         let metrics = LockMetrics::new(&registry).map_err(|error| invalid(error.to_string()))?;
         let kit = Kit::new("lock-client", &host, &registry);
-        let client = Self::start(options, &kit, &metrics, Placement::OwnThread, over_http(urls, &kit)?).await?;
-        client.ready().await?;
-        Ok(client)
+        Self::start(options, &kit, &metrics, Placement::OwnThread, over_http(urls, &kit)?).await
     }
 }
 

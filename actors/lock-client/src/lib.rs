@@ -157,6 +157,7 @@ mod yields;
 
 pub use lock_api;
 
+pub use acquire::wait_bound;
 pub use client::{LockClient, LockMetrics, LockRequest, Placement};
 pub use election::{Leader, LeaderElection, Term};
 pub use held_lock::{HeldLock, LockView};

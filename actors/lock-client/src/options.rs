@@ -6,9 +6,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The largest `wait_ms` that the server takes (C3.3 L4).
-pub(crate) const SERVER_WAIT_MAX: Duration = Duration::from_secs(30);
-
 /// What one answer of a server promised of a lease. Instants are boot time, which all processes of a machine share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseSeen {

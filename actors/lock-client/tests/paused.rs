@@ -929,3 +929,136 @@ fn a_leader_that_is_deposed_is_stopped_where_it_waits_and_told_why() {
         assert_eq!(lab.show(&key("leader")).await.state, KeyStatus::Free);
     });
 }
+
+/// The servers let nobody wait for longer than 3 s: the client learns it from them and waits for as long as it was told to.
+#[test]
+fn case_l37_the_servers_bound_of_a_wait_is_learnt_from_it() {
+    paused(|| async {
+        let k = key("k");
+        let lab = Lab::with(&[("lock.acquire.wait-max", "3s")]).await;
+        let holder = lab.raw_session("holder").await;
+        let (_, grant) = lab
+            .raw_acquire(&k, json!({ "session_id": holder, "ttl_ms": 300_000 }))
+            .await;
+        let token = grant["token"].to_string().parse().unwrap();
+        let bench = Bench::new(&lab, options("w1")).await;
+        let from = lab.clock.mono();
+        // Refused only when its own budget is over.
+        let refused = bench.client.acquire_within(&k, secs(20)).await.unwrap_err();
+        assert!(matches!(refused, LockError::ContentionExceeded { .. }), "{refused}");
+        let took = lab.clock.mono() - from;
+        assert!(took > secs(18) && took < secs(22), "{took:?}");
+        // And granted when the key is freed at last, before who came later.
+        let (waits, later) = (bench.client.acquire_within(&k, secs(20)), async {
+            tokio::time::sleep(secs(9)).await;
+            let other = lab.raw_session("later").await;
+            let ask = json!({ "session_id": other, "wait_ms": 3_000, "request_id": "later" });
+            let waits = lab.raw_acquire(&k, ask);
+            let frees = async {
+                tokio::time::sleep(millis(1_500)).await;
+                assert_eq!(lab.raw_release(&k, &holder, token).await.0, 200);
+            };
+            tokio::join!(waits, frees).0
+        });
+        let (held, (status, _)) = tokio::join!(waits, later);
+        held.unwrap().check_still_held().unwrap();
+        assert_eq!(status, 409, "who came later was granted before");
+    });
+}
+
+/// A proxy cuts the connection every 5 s, and another one waits from 4 s on: the first one stays the first.
+#[test]
+fn case_l38_a_waiter_whose_connection_is_cut_every_five_seconds_is_first() {
+    paused(|| async {
+        let k = key("k");
+        let lab = Lab::new().await;
+        let holder = lab.raw_session("holder").await;
+        let (_, grant) = lab
+            .raw_acquire(&k, json!({ "session_id": holder, "ttl_ms": 300_000 }))
+            .await;
+        let token = grant["token"].to_string().parse().unwrap();
+        // Two addresses: the place is at the server where it waited.
+        let bench = Bench::start(&lab, options("b"), 2, &lab.host(11)).await;
+        bench.client.ready().await.unwrap();
+        for link in &bench.links {
+            link.trouble("acquire", Trouble::CutAfter(secs(5)));
+        }
+        let later = lab.raw_session("c").await;
+        let waits = async {
+            let held = bench.client.acquire_within(&k, secs(120)).await.unwrap();
+            assert_eq!(lab.show(&k).await.holder.unwrap().owner, "b");
+            held.release().await.unwrap();
+        };
+        let others = async {
+            tokio::time::sleep(secs(4)).await;
+            let ask = json!({ "session_id": later, "wait_ms": 30_000, "request_id": "c" });
+            let waits = lab.raw_acquire(&k, ask);
+            let frees = async {
+                // Just after the fifth cut.
+                while bench.link().calls("acquire").len() < 5 {
+                    tokio::time::sleep(millis(1)).await;
+                }
+                tokio::time::sleep(millis(5_003)).await;
+                assert_eq!(lab.raw_release(&k, &holder, token).await.0, 200);
+            };
+            tokio::join!(waits, frees).0
+        };
+        let ((), (status, granted)) = tokio::join!(waits, others);
+        assert_eq!(
+            (status, &granted["token"]),
+            (200, &json!(3)),
+            "who came later was granted before"
+        );
+        assert_eq!(
+            bench.links[1].calls("acquire").len(),
+            0,
+            "it left the server where its place was"
+        );
+    });
+}
+
+/// An outage at the start counts for the wait like any other: it ends neither the acquire nor the client.
+#[test]
+fn case_l39_an_outage_at_the_start_counts_for_the_wait() {
+    paused(|| async {
+        let k = key("k");
+        let lab = Lab::new().await;
+        let bench = Bench::start(&lab, options("w1"), 1, &lab.host(11)).await;
+        bench.link().cut(Trouble::Refuse);
+        let heals = async {
+            tokio::time::sleep(secs(9)).await;
+            bench.link().heal();
+        };
+        let (held, ()) = tokio::join!(bench.client.acquire_within(&k, secs(20)), heals);
+        held.unwrap().release().await.unwrap();
+        bench.client.close().await.unwrap();
+        // An outage that lasts ends it when the wait is over, with what stood in the way.
+        let bench = Bench::start(&lab, options("w2"), 1, &lab.host(12)).await;
+        bench.link().cut(Trouble::Refuse);
+        let from = lab.clock.mono();
+        let error = bench.client.acquire_within(&k, secs(20)).await.unwrap_err();
+        assert!(error.to_string().contains("connection refused"), "{error}");
+        assert!(lab.clock.mono() - from >= secs(19));
+    });
+}
+
+/// Closed while its session was being opened: the session ends as soon as its id is known, and not by its TTL.
+#[test]
+fn case_l33_a_client_that_is_closed_while_it_opens_its_session_leaves_none() {
+    paused(|| async {
+        let lab = Lab::new().await;
+        for close in [true, false] {
+            let bench = Bench::start(&lab, options("w1"), 1, &lab.host(11)).await;
+            bench.link().trouble("open", Trouble::SlowAnswer(millis(500)));
+            tokio::time::sleep(millis(100)).await;
+            assert_eq!(lab.sessions().await.len(), 1, "it is open at the server");
+            if close {
+                bench.client.close().await.unwrap();
+            } else {
+                drop(bench.client);
+                tokio::time::sleep(secs(1)).await;
+            }
+            assert!(lab.sessions().await.is_empty());
+        }
+    });
+}

@@ -121,7 +121,7 @@ impl Bounds {
         let Some(ms) = ttl_ms else { return Ok(None) };
         let (low, high) = (millis(self.ttl_min), millis(self.ttl_max));
         if !(low..=high).contains(&ms) {
-            return Err(ApiError::invalid("ttl_ms", format!("must be between {low} and {high}")));
+            return Err(out_of_bounds("ttl_ms", low, high));
         }
         Ok(Some(configured(Duration::from_millis(ms))))
     }
@@ -129,22 +129,27 @@ impl Bounds {
     pub(crate) fn wait(&self, wait_ms: Option<u64>) -> Result<Duration, ApiError> {
         let (ms, high) = (wait_ms.unwrap_or(0), millis(self.wait_max));
         if ms > high {
-            return Err(ApiError::invalid("wait_ms", format!("must be between 0 and {high}")));
+            return Err(out_of_bounds("wait_ms", 0, high));
         }
         Ok(Duration::from_millis(ms))
     }
 
     /// How long a key stays closed after an unclean loss; not at all where nothing was asked for.
     pub(crate) fn lock_delay(lock_delay_ms: Option<u64>) -> Result<LockDelay, ApiError> {
-        LockDelay::new(Duration::from_millis(lock_delay_ms.unwrap_or(0))).map_err(|_| {
-            let high = millis(LockDelay::MAX);
-            ApiError::invalid("lock_delay_ms", format!("must be between 0 and {high}"))
-        })
+        LockDelay::new(Duration::from_millis(lock_delay_ms.unwrap_or(0)))
+            .map_err(|_| out_of_bounds("lock_delay_ms", 0, millis(LockDelay::MAX)))
     }
 
     pub(crate) fn heartbeat_interval(&self, ttl: Ttl) -> Duration {
         self.heartbeat_interval.min(ttl.get() / 3).max(Duration::from_millis(1))
     }
+}
+
+/// Refuses a number, with its bounds as fields: a client learns them from here (case L37).
+fn out_of_bounds(field: &str, low: u64, high: u64) -> ApiError {
+    ApiError::invalid(field, format!("must be between {low} and {high}"))
+        .field("minimum", low)
+        .field("maximum", high)
 }
 
 /// A TTL within the configuration's bounds, which lie within [`Ttl`]'s.
@@ -232,7 +237,8 @@ mod tests {
             assert_eq!(bounds().ttl(Some(good)).unwrap().unwrap().as_millis(), good);
         }
         assert!(bounds().ttl(None).unwrap().is_none());
-        assert!(bounds().wait(Some(30_001)).is_err());
+        let error = bounds().wait(Some(30_001)).unwrap_err();
+        assert_eq!(error.problem("").number("maximum"), Some(30_000));
         assert_eq!(bounds().wait(None).unwrap(), Duration::ZERO);
         for bad in [60_001, u64::MAX] {
             let error = Bounds::lock_delay(Some(bad)).unwrap_err();

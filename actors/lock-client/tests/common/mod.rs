@@ -100,6 +100,8 @@ pub enum Trouble {
     SlowRequest(Duration),
     /// The answer takes this long from the server.
     SlowAnswer(Duration),
+    /// The connection is cut after this long, with the request under way.
+    CutAfter(Duration),
     /// A defect: the client's own code panics.
     Panic,
 }
@@ -195,7 +197,13 @@ impl Link {
             _ => {}
         }
         tokio::time::sleep(self.latency).await;
-        let answer = (self.serve)(request).await;
+        let served = (self.serve)(request);
+        let answer = match trouble {
+            Some(Trouble::CutAfter(after)) => tokio::time::timeout(after, served)
+                .await
+                .map_err(|_| CallFailure::Ambiguous("connection reset".into()))?,
+            _ => served.await,
+        };
         match trouble {
             Some(Trouble::LoseAnswer) => return std::future::pending().await,
             Some(Trouble::SlowAnswer(by)) => tokio::time::sleep(by).await,
