@@ -6,12 +6,14 @@ a late worker stop early. It does not make it stop in time: only a resource that
 every call that writes.
 """
 
+import http.client
 import json
 import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import uuid
 
 MARGIN_S = 1.0  # how long before its end a lease counts as lost
 
@@ -101,13 +103,31 @@ class Session:
 
     def acquire(self, key, wait_ms=0, lock_delay_ms=0):
         """Takes the key, waiting in the server's queue; Problem HELD_BY_OTHER when somebody else has it all the while, LOCK_DELAYED when it
-        is closed for a while. With a lock delay of its own, it is closed for that long should this lock be lost."""
-        body = {"session_id": self.id, "wait_ms": wait_ms}
+        is closed for a while. With a lock delay of its own, it is closed for that long should this lock be lost. An outage counts for the
+        wait. The calls of one wait have one request id: one place in the queue, and a grant whose answer was lost is found again."""
+        until, longest = now() + wait_ms / 1000, wait_ms
+        body = {"session_id": self.id, "request_id": uuid.uuid4().hex}
         if lock_delay_ms:
             body["lock_delay_ms"] = lock_delay_ms  # a server of an older version does not know the field
-        sent = now()
         path = f"{self.url}/v1/locks/{urllib.parse.quote(key, safe='')}"
-        grant = call("POST", f"{path}/acquire", body, timeout=wait_ms / 1000 + 5)
+        while True:
+            sent = now()
+            body["wait_ms"] = min(max(0, int((until - sent) * 1000)), longest)
+            try:
+                grant = call("POST", f"{path}/acquire", body, timeout=body["wait_ms"] / 1000 + 5)
+                break
+            except Problem as problem:
+                refused, bound = problem, problem.body.get("maximum")
+                if problem.body.get("field") == "wait_ms" and bound is not None and bound < body["wait_ms"]:
+                    longest = bound  # a server says itself how long it lets anybody wait
+                    continue
+                if problem.code == "TOKEN_REGRESSION" or (problem.code not in ("HELD_BY_OTHER", "LOCK_DELAYED") and problem.status < 500):
+                    raise
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                refused = error  # not answered, or by half
+            if now() >= until:
+                raise refused
+            time.sleep(max(0.0, min(sent + 0.2, until) - now()))  # at once after a wait in the queue
         # The lease began when the server granted it, which is after it had waited: not earlier than that from the send.
         lock = Lock(self, path, grant, sent + (grant["waited_ms"] + grant["expires_in_ms"]) / 1000 - self.margin, sent)
         with self._mutex:

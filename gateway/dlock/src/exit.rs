@@ -55,6 +55,16 @@ impl Failure {
         self.code == UNAVAILABLE
     }
 
+    /// Its exit code.
+    pub const fn code(&self) -> u8 {
+        self.code
+    }
+
+    /// What the service said, where it refused.
+    pub fn problem(&self) -> Option<&Problem> {
+        self.problem.as_deref()
+    }
+
     /// With what to do about it, where nobody was reached.
     #[must_use]
     pub fn with_next_step(mut self, step: &str) -> Self {

@@ -1,5 +1,6 @@
 //! Locks, by hand.
 
+mod acquire;
 mod hand_over;
 
 use crate::api::{Api, KeyArgs, LOCK_SERVER, LockServerArgs, OperatorArgs};
@@ -38,7 +39,7 @@ enum Verb {
         /// How long it is held.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         ttl: Option<Duration>,
-        /// How long to wait for it in the server's queue, at most 30s.
+        /// How long to wait for it in the server's queue, an outage of the lock servers included.
         #[arg(long, value_name = "DURATION", value_parser = duration)]
         wait: Option<Duration>,
         /// How long the lock stays closed to everybody when its TTL ends without a release, or it is revoked: at most 60s.
@@ -192,39 +193,26 @@ async fn verb(args: Args) -> crate::Outcome {
             session,
             request_id,
         } => {
-            let key = key.get()?;
-            let opened_here = session.is_none();
-            let session_id = match session {
-                Some(id) => id,
-                None => {
-                    let open = OpenSessionRequest {
-                        owner,
-                        ttl_ms: ms(ttl),
-                        metadata: None,
-                    };
-                    api.lock_server(&servers, async |s| s.open_session(&open, trace).await)
-                        .await?
-                        .session_id
-                }
-            };
-            let body = AcquireBody {
-                session_id: session_id.clone(),
-                request_id,
+            let open = session.is_none().then(|| OpenSessionRequest {
+                owner,
                 ttl_ms: ms(ttl),
-                wait_ms: ms(wait),
-                witness_token: None,
-                lock_delay_ms: ms(lock_delay),
                 metadata: None,
+            });
+            let wanted = acquire::Wanted {
+                key: key.get()?,
+                open,
+                body: AcquireBody {
+                    session_id: session.unwrap_or_default(),
+                    request_id,
+                    ttl_ms: ms(ttl),
+                    wait_ms: None,
+                    witness_token: None,
+                    lock_delay_ms: ms(lock_delay),
+                    metadata: None,
+                },
+                wait: wait.unwrap_or_default(),
             };
-            let granted = api
-                .lock_server(&servers, async |s| s.acquire(&key, &body, trace).await)
-                .await;
-            if granted.is_err() && opened_here {
-                // Nobody else knows of it. What was granted without our hearing of it is given back with it.
-                let close = api.lock_server(&servers, async |s| s.close_session(&session_id, trace).await);
-                drop(close.await);
-            }
-            output::object(format, &granted?)?;
+            output::object(format, &acquire::take(&api, &servers, wanted).await?)?;
         }
         Verb::Release {
             servers,

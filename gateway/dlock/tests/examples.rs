@@ -245,3 +245,19 @@ with Session(sys.argv[1], 'yielder', ttl_ms=9000) as session:
         "a release leaves no delay"
     );
 }
+
+/// The server lets nobody wait for longer than 1 s: the client learns that from it and asks again.
+#[test]
+fn case_l37_the_python_client_waits_past_the_servers_own_bound() {
+    let lab = Lab::with(&["lock.acquire.wait-max=1s"]);
+    lab.json(&["lock", "acquire", "k", "--ttl", "3s"]);
+    let waits = "import sys
+from dlock import Session
+with Session(sys.argv[1], 'patient') as session:
+    print('granted', session.acquire('k', wait_ms=120000).token)
+";
+    let mut talk = Talk::with(waits, &lab);
+    let line = talk.line();
+    assert!(line.starts_with("granted "), "{line}");
+    assert_eq!(wait(&mut talk.child).code(), Some(0));
+}

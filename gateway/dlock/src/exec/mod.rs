@@ -1,7 +1,8 @@
 //! `dlock exec KEY -- COMMAND`: a lock around any command.
 //!
 //! ```text
-//! connect → acquire → spawn in a process group of its own → watch it to its end → give the lock back
+//! connect → acquire → spawn in a process group of its own → watch it to its end → give the lock back → close the session
+//!    └ a signal, a refusal, an outage ────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Owns: the command and all its descendants, wherever they went (`setsid`, a double fork), from its start until nothing of
@@ -13,17 +14,19 @@
 
 mod options;
 mod processes;
+mod say;
 mod signals;
 mod terminal;
 mod watch;
 
 use crate::api::{KeyArgs, LOCK_SERVER, LockServerArgs};
 use crate::config::{ConfigArgs, duration};
-use crate::exit::Failure;
+use crate::exit::{Failure, LOST, UNAVAILABLE};
 use host_kit::Clock;
 use lock_api::{LockError, LockKey};
-use lock_client::{ClientOptions, HeldLock, LockClient};
+use lock_client::{HeldLock, LockClient};
 use nix::sys::signal::Signal;
+use say::say;
 use signals::Signals;
 use std::ffi::OsString;
 use std::time::Duration;
@@ -50,7 +53,7 @@ pub struct Args {
     /// How long the lock outlives a crash of this process; while it runs, it renews itself.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ttl: Option<Duration>,
-    /// How long to wait for the lock; without it, one refusal is the answer.
+    /// How long to wait for the lock, an outage of the lock servers included; without it, one refusal is the answer.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     wait: Option<Duration>,
     /// How long the lock stays closed to everybody when it is lost, by a crash of this process say: at most 60s. For what
@@ -71,8 +74,11 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// How long to wait for the end of the session, once the lock is given back.
-const CLOSE_WITHIN: Duration = Duration::from_millis(500);
+/// How long to wait for the end of the session.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+
+/// The same where no server was heard any more: the caller waits for its exit code.
+const CLOSE_UNHEARD_WITHIN: Duration = Duration::from_millis(500);
 
 /// How much longer than `--wait` the answer may take, where a server keeps silent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
@@ -85,7 +91,13 @@ pub fn run(args: Args) -> crate::Outcome {
     if std::env::var_os("DLOCK_LOG").is_some() {
         gateway_kit::init_logging_to_stderr("dlock-exec");
     }
-    crate::block_on(exec(args))
+    say::begin()?;
+    let code = crate::block_on(exec(args)).unwrap_or_else(|failure| {
+        say!("dlock: {failure}");
+        failure.code()
+    });
+    say::flush();
+    Ok(code)
 }
 
 async fn exec(args: Args) -> crate::Outcome {
@@ -94,39 +106,65 @@ async fn exec(args: Args) -> crate::Outcome {
     }
     let key = args.key.get()?;
     let options = options::options(&args)?;
-    let grace = options.safety_margin / 2;
+    let (grace, ttl) = (options.safety_margin / 2, options.session_ttl);
     let mut signals = Signals::listen()?;
-    let acquired = {
-        let acquire = acquire(&args, options, &key);
-        tokio::select! {
-            biased;
-            signal = signals.ending() => {
-                return Ok(signalled(signal as i32));
-            }
-            acquired = acquire => acquired,
-        }
+    let client = LockClient::connect_in_background(&args.servers.urls, options).await?;
+    let outcome = under_the_lock(&args, &client, &key, grace, &mut signals).await;
+    close(client, &key, ttl, &outcome).await;
+    outcome
+}
+
+/// The one way out, however it ended: the session is closed, and with it ends a grant that is still on its way (cases L32,
+/// L33).
+async fn close(client: LockClient, key: &LockKey, ttl: Duration, outcome: &crate::Outcome) {
+    let code = outcome.as_ref().map_or_else(Failure::code, |code| *code);
+    let within = match code {
+        UNAVAILABLE | LOST => CLOSE_UNHEARD_WITHIN,
+        _ => CLOSE_WITHIN,
     };
-    let (client, held) =
-        acquired.map_err(|error| Failure::from(error).with_next_step(&LOCK_SERVER.next_step_at(&args.servers.urls)))?;
-    let outcome = guarded(&args, &key, &held, grace, &mut signals).await;
+    let why = match tokio::time::timeout(within, client.close()).await {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "no lock server answered in time".to_owned(),
+    };
+    say!(
+        "dlock: the session could not be closed: {why}; it ends within {}, and until then {key} may be held by it",
+        humantime::format_duration(ttl)
+    );
+}
+
+async fn under_the_lock(
+    args: &Args,
+    client: &LockClient,
+    key: &LockKey,
+    grace: Duration,
+    signals: &mut Signals,
+) -> crate::Outcome {
+    let acquired = tokio::select! {
+        biased;
+        signal = signals.ending() => return Ok(signalled(signal as i32)),
+        acquired = acquire(args, client, key) => acquired,
+    };
+    let next_step = || LOCK_SERVER.next_step_at(&args.servers.urls);
+    let held = acquired.map_err(|error| Failure::from(error).with_next_step(&next_step()))?;
+    if let Some(signal) = signals.ending_already().await {
+        return Ok(signalled(signal as i32));
+    }
+    let outcome = guarded(args, key, &held, grace, signals).await;
     // Nothing of the command is left, so the key may be had by others. A loss that comes to light only now does not mask
     // the command's own result (case L21).
     match held.release().await {
         Ok(()) | Err(LockError::Lost(_)) => {}
-        Err(error) => eprintln!("dlock: {key} was not given back and will expire: {error}"),
+        Err(error) => say!("dlock: {key} was not given back and will expire: {error}"),
     }
-    // A close that is not answered soon leaves a session that expires by itself; the caller waits for its exit code.
-    drop(tokio::time::timeout(CLOSE_WITHIN, client.close()).await);
     outcome
 }
 
-async fn acquire(args: &Args, options: ClientOptions, key: &LockKey) -> Result<(LockClient, HeldLock), LockError> {
+async fn acquire(args: &Args, client: &LockClient, key: &LockKey) -> Result<HeldLock, LockError> {
     let Some(budget) = args.wait else {
-        let client = LockClient::connect(&args.servers.urls, options).await?;
-        let held = client.try_acquire(key).await?;
-        return Ok((client, held));
+        return client.try_acquire(key).await;
     };
-    let acquired = acquire_within(args, options, key, budget);
+    let acquired = acquire_within(client, key, budget);
     let acquired = tokio::time::timeout(budget.saturating_add(ANSWER_WITHIN), acquired).await;
     acquired.unwrap_or_else(|_| {
         Err(LockError::Unavailable {
@@ -136,22 +174,15 @@ async fn acquire(args: &Args, options: ClientOptions, key: &LockKey) -> Result<(
     })
 }
 
-async fn acquire_within(
-    args: &Args,
-    options: ClientOptions,
-    key: &LockKey,
-    budget: Duration,
-) -> Result<(LockClient, HeldLock), LockError> {
+async fn acquire_within(client: &LockClient, key: &LockKey, budget: Duration) -> Result<HeldLock, LockError> {
     let clock = Clock::system();
     let until = clock.mono().saturating_add(budget);
-    let client = LockClient::connect(&args.servers.urls, options).await?;
     loop {
         let left = until.saturating_sub(clock.mono());
         match client.acquire_within(key, left).await {
-            Ok(held) => return Ok((client, held)),
             // An outage was longer than the session: the client opens another one.
             Err(LockError::SessionLost) if clock.mono() < until => tokio::time::sleep(SESSION_AGAIN).await,
-            Err(error) => return Err(error),
+            acquired => return acquired,
         }
     }
 }

@@ -10,6 +10,7 @@
 //! from before and ended ones, which have no children.
 //! On failure: without `/proc` only the command's process group is known.
 
+use super::say::say;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -235,7 +236,7 @@ impl Family {
     pub fn signal(&self, signal: Signal) {
         match killpg(self.command, signal) {
             Ok(()) | Err(Errno::ESRCH) => {}
-            Err(error) => eprintln!("dlock: {signal} could not be sent to the command: {error}"),
+            Err(error) => say!("dlock: {signal} could not be sent to the command: {error}"),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Signals that reach this process: most are on their way to the command.
 
 use crate::exit::{Failure, INTERNAL};
+use futures_util::FutureExt;
 use nix::sys::signal::Signal;
 use std::collections::VecDeque;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -28,6 +30,9 @@ const LISTENED: &[Signal] = &[
     Signal::SIGCONT,
     Signal::SIGCHLD,
 ];
+
+/// Long enough for the runtime to look for signals once.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// Those that somebody sends so that the command ends.
 pub(super) const ENDING: &[Signal] = &[Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM];
@@ -112,5 +117,15 @@ impl Signals {
                 signal => return signal,
             }
         }
+    }
+
+    /// As [`Signals::ending`], if such a signal has come by now. The runtime notices a signal only when it waits for
+    /// something, so this waits for a moment: a command is started once, and never after such a signal.
+    pub async fn ending_already(&mut self) -> Option<Signal> {
+        tokio::time::sleep(LOOK).await;
+        // Those who pass a noticed signal on run before this does again.
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        self.ending().now_or_never()
     }
 }

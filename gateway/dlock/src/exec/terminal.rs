@@ -4,6 +4,7 @@
 //! Does not own: whether the command may go on afterwards: that is the lock's.
 
 use super::processes::{beside_us, is_alive, is_orphaned};
+use super::say::say;
 use nix::sys::signal::{SigSet, Signal, kill, raise};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
 use std::io::{IsTerminal, stdin};
@@ -41,7 +42,7 @@ impl Terminal {
         if tcgetpgrp(stdin()).is_ok_and(is_ours)
             && let Err(error) = tcsetpgrp(stdin(), getpgrp())
         {
-            eprintln!("dlock: the terminal could not be taken back: {error}");
+            say!("dlock: the terminal could not be taken back: {error}");
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use super::Args;
 use super::processes::{Before, Family};
+use super::say::say;
 use super::signals::{ENDING, Signals};
 use super::terminal::{self, Terminal};
 use crate::exit::{CANNOT_RUN, Failure, INTERNAL, LOST, NOT_FOUND, OK, SIGNALLED};
@@ -76,7 +77,7 @@ impl<'a> Watch<'a> {
         let (program, arguments) = args.command.split_first().ok_or_else(|| Failure::usage("no command"))?;
         let before = Before::now();
         if let Err(error) = set_child_subreaper(true) {
-            eprintln!("dlock: descendants that leave the command's group will not be found: {error}");
+            say!("dlock: descendants that leave the command's group will not be found: {error}");
         }
         let started = Command::new(program)
             .args(arguments)
@@ -180,7 +181,7 @@ impl<'a> Watch<'a> {
             || "the command goes on (--on-yield)".to_owned(),
             |signal| format!("the command is sent {signal}"),
         );
-        eprintln!("dlock: {}: {by} asks for the lock ({reason}); {told}", self.key);
+        say!("dlock: {}: {by} asks for the lock ({reason}); {told}", self.key);
         if let Some(signal) = self.on_yield {
             self.hand_on(signal);
         }
@@ -235,7 +236,7 @@ impl<'a> Watch<'a> {
             terminal.take_back();
         }
         let left = Duration::from_secs(self.held.remaining().as_secs());
-        eprintln!(
+        say!(
             "dlock: stopped, and nobody renews {} meanwhile: if this goes on later than in {}, the command is killed instead",
             self.key,
             humantime::format_duration(left)
@@ -274,7 +275,7 @@ impl<'a> Watch<'a> {
             match tokio::time::timeout(REASON_MAX, held.lost()).await {
                 Ok(lost) => lost_code(key, &lost),
                 Err(_) => {
-                    eprintln!("dlock: {key}: lock lost; the command is ended");
+                    say!("dlock: {key}: lock lost; the command is ended");
                     LOST
                 }
             }
@@ -294,7 +295,7 @@ impl<'a> Watch<'a> {
             } else {
                 format!(" ({})", ids.join(", "))
             };
-            eprintln!(
+            say!(
                 "dlock: the command left processes behind{named}; they are ended before {} is given back",
                 self.key
             );
@@ -324,7 +325,7 @@ impl<'a> Watch<'a> {
             }
         }
         if !self.killed().await {
-            eprintln!("dlock: could not be ended: process {}", self.family.ids().join(", "));
+            say!("dlock: could not be ended: process {}", self.family.ids().join(", "));
         }
     }
 
@@ -356,7 +357,7 @@ impl<'a> Watch<'a> {
 }
 
 pub(super) fn lost_code(key: &LockKey, lost: &LockLost) -> u8 {
-    eprintln!("dlock: {key}: {lost}; the command is ended");
+    say!("dlock: {key}: {lost}; the command is ended");
     LOST
 }
 
