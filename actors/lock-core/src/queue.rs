@@ -254,13 +254,13 @@ impl<C: Caller> Queue<C> {
 
     /// A caller comes.
     pub(crate) fn join(&mut self, mut entry: Entry<C>, now: Duration, out: &mut Vec<Action<C>>) {
-        self.drop_gone(now, out);
         entry.seq = self.next_seq;
         entry.place = self.next_seq;
         let returned = entry.names_itself && self.takes_its_place(&mut entry, out);
         // A waiter that asks once more has left the line for a moment and keeps its place in it.
         if !returned && self.waiting.len() + self.asking_again() >= self.bound {
             // Who is here goes before who is away.
+            self.drop_gone(now, out);
             self.drop_away(out);
             if self.waiting.len() + self.asking_again() >= self.bound {
                 return tell(entry, Err(Refusal::Overloaded("waiters of this key")), out);

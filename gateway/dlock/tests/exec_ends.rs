@@ -14,8 +14,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn pid(child: &Child) -> Pid {
@@ -338,6 +339,80 @@ fn case_l37_a_wait_goes_on_past_the_servers_own_bound() {
     lab.json(&["lock", "acquire", "k", "--ttl", "2s"]);
     let ran = lab.run(&["exec", "k", "--wait", "120s", "--", "echo", "ran"]);
     assert_eq!((code(&ran), stdout(&ran).as_str()), (0, "ran\n"), "{}", stderr(&ran));
+}
+
+/// A proxy that cuts its connections when it is told to.
+struct Cutting {
+    url: String,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Cutting {
+    fn before(upstream: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let streams = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let (upstream, opened) = (upstream.to_owned(), streams.clone());
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let Ok(far) = TcpStream::connect(&upstream) else {
+                    continue;
+                };
+                opened.lock().unwrap().push(near.try_clone().unwrap());
+                opened.lock().unwrap().push(far.try_clone().unwrap());
+                for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                    std::thread::spawn(move || {
+                        drop(std::io::copy(&mut from, &mut to));
+                        drop(to.shutdown(Shutdown::Both));
+                    });
+                }
+            }
+        });
+        Self { url, streams }
+    }
+
+    fn cut(&self) {
+        for stream in std::mem::take(&mut *self.streams.lock().unwrap()) {
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+/// A proxy cuts the first one's connection again and again; the second one has waited since before the first cut.
+#[test]
+fn case_l38_a_waiter_whose_connections_are_cut_is_before_who_came_later() {
+    let lab = Lab::new();
+    let holder = Holder::in_lab(&lab);
+    let token = holder.takes("k");
+    let proxy = Cutting::before(&lab.server.addr);
+    let log = lab.dir.path().join("log");
+    let waits = |url: &str, name: &str| {
+        let script = format!("echo {name} >> {}", log.display());
+        let args = ["exec", "k", "--wait", "300s", "--ttl", "60s", "--owner", name];
+        let mut command = dlock();
+        command
+            .args(args)
+            .args(["--lock-server", url, "--", "sh", "-c", &script]);
+        command.spawn().unwrap()
+    };
+    let mut first = waits(&proxy.url, "first");
+    until("the first one waits", || show(&lab, "k")["waiters"] == 1);
+    let mut second = waits(&lab.server.url(), "second");
+    until("both wait", || show(&lab, "k")["waiters"] == 2);
+    for cut in 0..5 {
+        proxy.cut();
+        until("the server notices", || {
+            proxy.streams.lock().unwrap().len() >= 2 || show(&lab, "k")["waiters"] == 1
+        });
+        until(&format!("it is back after cut {cut}"), || {
+            show(&lab, "k")["waiters"] == 2
+        });
+    }
+    holder.gives_back("k", &token);
+    assert_eq!(wait(&mut first).code(), Some(0));
+    assert_eq!(wait(&mut second).code(), Some(0));
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "first\nsecond\n");
+    assert!(holder.is_alone());
 }
 
 /// A verb that is interrupted while it waits leaves no session behind.

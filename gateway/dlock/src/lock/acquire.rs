@@ -29,6 +29,7 @@ pub(super) async fn take(api: &Api, servers: &LockServerArgs, wanted: Wanted) ->
     let Wanted {
         key, open, mut body, ..
     } = wanted;
+    let named = body.request_id.is_some();
     let granted = tokio::select! {
         granted = granted(api, servers, &key, &mut body, open.as_ref(), until) => granted,
         signal = ended() => Err(Failure::new(
@@ -36,6 +37,21 @@ pub(super) async fn take(api: &Api, servers: &LockServerArgs, wanted: Wanted) ->
             format!("{signal} while waiting for {key}: it is not taken"),
         )),
     };
+    let interrupted = granted.as_ref().is_err_and(|failure| failure.code() > SIGNALLED);
+    if interrupted && open.is_none() && !named {
+        // The session goes on, and nobody else knows the request id: what was granted meanwhile is found by it and given back.
+        let last = AcquireBody {
+            wait_ms: None,
+            ..body.clone()
+        };
+        let found = api
+            .lock_server(servers, async |s| s.acquire(&key, &last, trace).await)
+            .await;
+        if let Some(token) = found.ok().and_then(|grant| http_contract::token(grant.token).ok()) {
+            let release = api.lock_server(servers, async |s| s.release(&key, &last.session_id, token, trace).await);
+            drop(release.await);
+        }
+    }
     if granted.is_err() && open.is_some() && !body.session_id.is_empty() {
         // Nobody else knows of it. What was granted without our hearing of it is given back with it.
         let close = api.lock_server(servers, async |s| s.close_session(&body.session_id, trace).await);
