@@ -11,6 +11,7 @@ use crate::lease_clock::{
     Subscribe,
 };
 use crate::metrics::Metrics;
+use crate::queue::HELD_OPEN_MAX;
 use actor_kit::{Ask, AskError, Handle, Kit, Receive, TraceContext};
 use host_kit::{Clock, Faults, fault_point};
 use lock_api::{
@@ -114,10 +115,11 @@ impl LockService {
         self.config.store_timeout * 2 + Duration::from_millis(500)
     }
 
-    /// How long an acquire may take beyond its wait: the store may be asked once more what it granted.
+    /// How long an acquire may take beyond its wait: the store may be asked once more what it granted, and the key may be
+    /// held open for a waiter before it.
     #[must_use]
     pub fn acquire_within(&self) -> Duration {
-        self.within() + self.config.store_timeout
+        self.within() + self.config.store_timeout + HELD_OPEN_MAX
     }
 
     async fn ask<M, T>(&self, message: M, trace: &TraceContext) -> Result<T, Refusal>

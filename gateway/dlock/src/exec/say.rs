@@ -46,7 +46,9 @@ fn write(lines: &Receiver<Said>) {
 }
 
 /// Hands a line over to be written.
-pub(super) fn line(line: String) {
+pub(super) fn line(line: &str) {
+    // Others' words are in it: an owner, a reason, what a server said.
+    let line = gateway_kit::shown_lines(line).to_string();
     match SAID.get() {
         Some(said) => drop(said.try_send(Said::Line(line))),
         None => eprintln!("{line}"),
@@ -63,6 +65,6 @@ pub(super) fn flush() {
 }
 
 macro_rules! say {
-    ($($text:tt)*) => { $crate::exec::say::line(format!($($text)*)) };
+    ($($text:tt)*) => { $crate::exec::say::line(&format!($($text)*)) };
 }
 pub(super) use say;
