@@ -12,6 +12,7 @@ mod faults;
 mod ids;
 mod random;
 mod reserved;
+mod wall_ages;
 
 pub use blocking::Blocking;
 pub use clock::{Clock, ClockSource, ManualClock};
@@ -21,6 +22,7 @@ pub use faults::Faults;
 pub use ids::Ids;
 pub use random::Random;
 pub use reserved::Reserved;
+pub use wall_ages::WallAges;
 
 /// All handles of one process. Cheap to clone.
 #[derive(Clone, Debug)]
