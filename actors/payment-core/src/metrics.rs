@@ -1,5 +1,6 @@
 //! The row's metrics (C4.2). Labels are closed sets; nothing names a payout, an account or a token (NFR-09).
 
+use host_kit::WallAges;
 use payment_store::{PayoutState, Tally};
 use prometheus::core::Collector;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
@@ -165,12 +166,12 @@ impl Metrics {
 
     /// Shows what the store counted.
     #[allow(clippy::cast_precision_loss, reason = "ages of less than 2^53 ms")]
-    pub(crate) fn show(&self, tally: &Tally, now_ms: i64) {
+    pub(crate) fn show(&self, tally: &Tally, ages: &WallAges) {
         for (state, n) in &tally.by_state {
             let n = i64::try_from(*n).unwrap_or(i64::MAX);
             self.state.with_label_values(&[state.as_str()]).set(n);
         }
-        let age = |since: Option<i64>| since.map_or(0.0, |since| seconds(now_ms.saturating_sub(since)));
+        let age = |since: Option<i64>| since.map_or(0.0, |since| seconds(ages.age_ms(tally.now_ms, since)));
         self.backlog_age.set(age(tally.oldest_open_ms));
         self.ambiguous_age.set(age(tally.oldest_ambiguous_ms));
         self.escalated.set(i64::try_from(tally.escalated).unwrap_or(i64::MAX));

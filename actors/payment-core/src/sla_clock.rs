@@ -3,10 +3,13 @@
 //! Owns: marking what has been ambiguous for longer than `executor.ambiguous-sla`, once, and refreshing the gauges.
 //! Does not own: resolving anything. Look-ups go on after an escalation; only P8 ends the ambiguity.
 //! On failure: logged, and tried again at the next tick; a flag that comes a tick late hurts nobody.
-//! Messages: to itself `TickDue`, `Ticked`.
+//! Ages are judged by the clock that dates the rows, watched against the boot clock: a clock that is set escalates nothing
+//! that is young (case P31). Over a restart the watch begins anew, and the recorded instants alone count.
+//! Messages: to itself `TickDue`, `Counted`, `Ticked`.
 
 use crate::metrics::{Metrics, SURVEY};
 use actor_kit::{Ask, Behaviour, Cx, Receive, Reply};
+use host_kit::WallAges;
 use lock_api::StoreError;
 use payment_store::{PaymentStore, Tally};
 use std::sync::Arc;
@@ -17,6 +20,14 @@ struct TickDue;
 impl Ask for TickDue {
     type Answer = ();
     const NAME: &'static str = "TickDue";
+}
+
+/// What was counted, and the boot times before and after.
+struct Counted(Result<Tally, StoreError>, Duration, Duration);
+
+impl Ask for Counted {
+    type Answer = ();
+    const NAME: &'static str = "Counted";
 }
 
 struct Ticked(Result<(Vec<String>, Tally), StoreError>);
@@ -45,6 +56,7 @@ pub struct SlaClock {
     sla: Duration,
     /// The deadline of its own store calls.
     within: Duration,
+    ages: WallAges,
     ticks: u64,
     escalated: u64,
     failed: u64,
@@ -72,6 +84,7 @@ impl SlaClock {
             fencing_enforced,
             sla,
             within,
+            ages: WallAges::new(),
             ticks: 0,
             escalated: 0,
             failed: 0,
@@ -97,15 +110,38 @@ impl Behaviour for SlaClock {
 
 impl Receive<TickDue> for SlaClock {
     fn receive(&mut self, _: TickDue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        let (store, sla, within) = (self.store.clone(), self.sla, self.within);
+        let (store, within, clock) = (self.store.clone(), self.within, cx.clock().clone());
         cx.pipe(
             async move {
-                let before = store.tally(within).await?;
-                // No write, so no commit, while there is nothing that could be due.
-                if before.oldest_ambiguous_ms.is_none() {
-                    return Ok((Vec::new(), before));
-                }
-                let escalated = store.escalate(sla, ESCALATE_MAX, within).await?;
+                let from = clock.boot();
+                let tally = store.tally(within).await;
+                (tally, from, clock.boot())
+            },
+            |(tally, from, to)| Counted(tally, from, to),
+        );
+    }
+}
+
+impl Receive<Counted> for SlaClock {
+    fn receive(&mut self, Counted(tally, from, to): Counted, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let tally = match tally {
+            Ok(tally) => tally,
+            Err(error) => return cx.notify(Ticked(Err(error))),
+        };
+        let by_ms = self.ages.look(tally.now_ms, from, to);
+        if by_ms != 0 {
+            tracing::warn!(event = "wall_clock_set", by_ms);
+        }
+        // No write, so no commit, while there is nothing that could be due.
+        if tally.oldest_ambiguous_ms.is_none() {
+            return cx.notify(Ticked(Ok((Vec::new(), tally))));
+        }
+        let sla_ms = i64::try_from(self.sla.as_millis()).unwrap_or(i64::MAX);
+        let since_max_ms = self.ages.instant_of_age(tally.now_ms, sla_ms);
+        let (store, within) = (self.store.clone(), self.within);
+        cx.pipe(
+            async move {
+                let escalated = store.escalate(since_max_ms, ESCALATE_MAX, within).await?;
                 Ok((escalated, store.tally(within).await?))
             },
             Ticked,
@@ -129,7 +165,7 @@ impl Receive<Ticked> for SlaClock {
                     tracing::warn!(event = "payout_escalated", payout_id);
                 }
                 self.escalated += escalated.len() as u64;
-                self.metrics.show(&tally, cx.clock().wall_ms());
+                self.metrics.show(&tally, &self.ages);
             }
             Err(error) => {
                 self.failed += 1;

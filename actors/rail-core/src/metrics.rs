@@ -1,6 +1,6 @@
 //! The rail's metrics (C4.2). Labels are closed sets; nothing identifies a payout, an account or a token (NFR-09).
 
-use host_kit::Clock;
+use host_kit::WallAges;
 use lock_api::UnixMillis;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 use rail_store::{Gauges, Outcome};
@@ -118,10 +118,10 @@ impl RailMetrics {
     }
 
     /// What the last survey of the store found.
-    pub(crate) fn surveyed(&self, gauges: &Gauges, clock: &Clock) {
+    pub(crate) fn surveyed(&self, gauges: &Gauges, now_ms: i64, ages: &WallAges) {
         let age_ms = gauges
             .ambiguous_since
-            .map_or(0, |UnixMillis(since)| clock.wall_ms().saturating_sub(since).max(0));
+            .map_or(0, |UnixMillis(since)| ages.age_ms(now_ms, since));
         // A gauge of seconds: what is lost above 2^53 ms does not matter.
         #[allow(clippy::cast_precision_loss, reason = "milliseconds of a few years")]
         self.ambiguous_age.set(age_ms as f64 / 1_000.0);

@@ -5,6 +5,7 @@
 
 use crate::metrics::RailMetrics;
 use actor_kit::{Ask, Behaviour, Cx, Receive, Reply};
+use host_kit::WallAges;
 use lock_api::StoreError;
 use rail_store::{Gauges, RailStore};
 use serde_json::json;
@@ -19,6 +20,7 @@ pub struct RailWatch {
     store: Arc<dyn RailStore>,
     metrics: RailMetrics,
     within: Duration,
+    ages: WallAges,
     seen: Option<Gauges>,
 }
 
@@ -30,6 +32,7 @@ impl RailWatch {
             store,
             metrics,
             within,
+            ages: WallAges::new(),
             seen: None,
         }
     }
@@ -75,7 +78,10 @@ impl Receive<Surveyed> for RailWatch {
     fn receive(&mut self, Surveyed(seen): Surveyed, _: Reply<()>, cx: &mut Cx<'_, Self>) {
         match seen {
             Ok(gauges) => {
-                self.metrics.surveyed(&gauges, cx.clock());
+                // A clock that is set makes nothing older (case P31).
+                let (now_ms, boot) = (cx.clock().wall_ms(), cx.clock().boot());
+                self.ages.look(now_ms, boot, boot);
+                self.metrics.surveyed(&gauges, now_ms, &self.ages);
                 self.seen = Some(gauges);
             }
             Err(error) => {

@@ -151,7 +151,7 @@ impl World {
             .execute_batch(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
                  CREATE TABLE payout (payout_id TEXT PRIMARY KEY, account_id TEXT, amount_minor INTEGER, currency TEXT,
-                     creditor TEXT, state TEXT, claim_token INTEGER);",
+                     creditor TEXT, state TEXT, claim_token INTEGER, rail_reference TEXT);",
             )
             .unwrap();
         let options = SqliteRailStoreOptions {
@@ -200,7 +200,7 @@ impl World {
     fn claimed(&self, payout: &str, token: u64) {
         self.payouts
             .execute(
-                "INSERT INTO payout VALUES (?1, ?2, 1250, 'EUR', '{\"name\":\"Ada\",\"account\":\"DE02\"}', 'CLAIMED', ?3)",
+                "INSERT INTO payout VALUES (?1, ?2, 1250, 'EUR', '{\"name\":\"Ada\",\"account\":\"DE02\"}', 'CLAIMED', ?3, NULL)",
                 rusqlite::params![payout, format!("a-{payout}"), i64::try_from(token).unwrap()],
             )
             .unwrap();

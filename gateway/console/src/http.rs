@@ -1,10 +1,10 @@
-//! The console's routes: pages, their streams, assets, the one form.
+//! The console's routes: pages, their streams, assets, the two forms.
 
 use crate::guard::{self, Forms};
 use crate::hub::{Busy, Frame, Frames, Hub, Viewer};
 use crate::page::{self, Document};
 use crate::topic::{BadAddress, Topic};
-use crate::{assets, filters, revoke};
+use crate::{assets, close, filters, revoke};
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::web::{self, Data, ServiceConfig};
@@ -37,7 +37,7 @@ pub(crate) struct State {
     pub(crate) read_only: bool,
 }
 
-/// The templates of the pages. Each page but the form has a stream at the same address below `/live`.
+/// The templates of the pages. Each page but the forms has a stream at the same address below `/live`.
 const PAGES: [&str; 12] = [
     "/",
     "/locks",
@@ -103,12 +103,20 @@ pub fn openapi() -> OpenApi {
         .build();
     let mut form = PathItem::new(HttpMethod::Get, get("The form that breaks a grant"));
     let fields = ContentBuilder::new().schema(Some(ObjectBuilder::new().build()));
-    let body = RequestBodyBuilder::new().content("application/x-www-form-urlencoded", fields.build());
-    let mut broken = get("The grant is broken");
-    broken.request_body = Some(RefOr::T(body.build()));
-    form.post = Some(broken);
+    let body = RequestBodyBuilder::new()
+        .content("application/x-www-form-urlencoded", fields.build())
+        .build();
+    let filled = |what: &str| {
+        let mut done = get(what);
+        done.request_body = Some(RefOr::T(body.clone()));
+        done
+    };
+    form.post = Some(filled("The grant is broken"));
+    let mut closing = PathItem::new(HttpMethod::Get, get("The form that closes an exception"));
+    closing.post = Some(filled("The exception is closed"));
     let paths = paths
         .path("/locks/{key}/revoke", form)
+        .path("/exceptions/{id}/close", closing)
         .path("/assets/{file}", PathItem::new(HttpMethod::Get, asset))
         .build();
     let info = InfoBuilder::new()
@@ -127,6 +135,8 @@ pub(crate) fn configure(config: &mut ServiceConfig, state: State) {
         .route("/assets/{file}", web::get().to(asset))
         .route("/locks/{key}/revoke", web::get().to(revoke::form))
         .route("/locks/{key}/revoke", web::post().to(revoke::submit))
+        .route("/exceptions/{id}/close", web::get().to(close::form))
+        .route("/exceptions/{id}/close", web::post().to(close::submit))
         .route("/live", web::get().to(live))
         .route("/live/{tail:.*}", web::get().to(live))
         .route("/{tail:.*}", web::get().to(show));

@@ -19,6 +19,7 @@ use crate::views;
 use gateway_kit::{Caller, Full, Seat, Shares};
 use http_client::CallError;
 use http_contract::lock::{LockView, RevokeAnswer, RevokeBody};
+use http_contract::rail::{CloseExceptionBody, ExceptionRow};
 use lock_api::LockKey;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -99,6 +100,15 @@ pub(crate) enum Ask {
         operator: String,
         body: RevokeBody,
         answer: oneshot::Sender<Result<RevokeAnswer, CallError>>,
+    },
+    /// One exception of the rail, now.
+    Exception(u64, oneshot::Sender<Result<ExceptionRow, CallError>>),
+    /// R8.
+    Close {
+        exception_id: u64,
+        operator: String,
+        body: CloseExceptionBody,
+        answer: oneshot::Sender<Result<ExceptionRow, CallError>>,
     },
 }
 
@@ -203,6 +213,31 @@ impl Hub {
         self.asks.try_send(ask).map_err(|_| Busy::asked_too_much())?;
         answered.await.map_err(|_| Busy::asked_too_much())
     }
+
+    pub(crate) async fn exception(&self, exception_id: u64) -> Result<Result<ExceptionRow, CallError>, Busy> {
+        let (answer, answered) = oneshot::channel();
+        self.asks
+            .try_send(Ask::Exception(exception_id, answer))
+            .map_err(|_| Busy::asked_too_much())?;
+        answered.await.map_err(|_| Busy::asked_too_much())
+    }
+
+    pub(crate) async fn close_exception(
+        &self,
+        exception_id: u64,
+        operator: String,
+        body: CloseExceptionBody,
+    ) -> Result<Result<ExceptionRow, CallError>, Busy> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Ask::Close {
+            exception_id,
+            operator,
+            body,
+            answer,
+        };
+        self.asks.try_send(ask).map_err(|_| Busy::asked_too_much())?;
+        answered.await.map_err(|_| Busy::asked_too_much())
+    }
 }
 
 /// A page that is read now.
@@ -259,6 +294,26 @@ impl Desk {
                             .write_locks(async |api| api.revoke(&key, &operator, &body, &up.trace()).await)
                             .await;
                         let _ = answer.send(revoked);
+                    });
+                }
+                Ask::Exception(exception_id, answer) => {
+                    let desk = Rc::clone(&self);
+                    actix_rt::spawn(async move {
+                        let up = &desk.upstreams;
+                        let _ = answer.send(up.rail().exception(exception_id, &up.trace()).await);
+                    });
+                }
+                Ask::Close {
+                    exception_id,
+                    operator,
+                    body,
+                    answer,
+                } => {
+                    let desk = Rc::clone(&self);
+                    actix_rt::spawn(async move {
+                        let (up, trace) = (&desk.upstreams, desk.upstreams.trace());
+                        let closed = up.rail().close_exception(exception_id, &operator, &body, &trace).await;
+                        let _ = answer.send(closed.map(|answer| answer.body));
                     });
                 }
             }

@@ -11,6 +11,7 @@
 //! takes nothing is dropped. Without JavaScript every page works; it just does not follow.
 
 mod assets;
+mod close;
 mod config;
 mod filters;
 mod guard;

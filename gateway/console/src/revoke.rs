@@ -44,12 +44,10 @@ pub(crate) struct Filled {
 impl Filled {
     /// What is wrong with it, by field.
     fn wrong(&self, key: &LockKey) -> Option<(&'static str, String)> {
-        let named =
-            |text: &str| OPERATOR_CHARS.contains(&text.chars().count()) && !text.chars().any(gateway_kit::is_hidden);
         if self.key != key.as_str() {
             return Some(("key", "is not the key of this lock: type it exactly".to_owned()));
         }
-        if !named(self.operator.trim()) {
+        if !is_operator(&self.operator) {
             return Some((
                 "operator",
                 "must be 1 to 128 characters that show, in one line".to_owned(),
@@ -60,6 +58,12 @@ impl Filled {
         }
         None
     }
+}
+
+/// Whether this is the name of an operator.
+pub(crate) fn is_operator(text: &str) -> bool {
+    let text = text.trim();
+    OPERATOR_CHARS.contains(&text.chars().count()) && !text.chars().any(gateway_kit::is_hidden)
 }
 
 fn key_of(request: &HttpRequest) -> Result<LockKey, BadAddress> {

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use http_client::{CallError, PayoutFilter};
 use http_contract::Code;
 use http_contract::payment::{PayoutState, Resolution, ResolveBody};
+use http_contract::rail::CloseExceptionBody;
 use lock_api::{FencingToken, LockKey, Owner};
 use lock_client::{ClientOptions, LockClient};
 use std::time::Duration;
@@ -79,6 +80,11 @@ enum Verb {
         #[command(flatten)]
         by: OperatorArgs,
     },
+    /// What the rail proxy found that a human has to look at: evidence against what a payout counts as.
+    Exception {
+        #[command(subcommand)]
+        verb: ExceptionVerb,
+    },
     /// After a revoke: raise both fence points of an account, so that the revoked holder is refused from now on although
     /// nobody has acquired yet. A point that is as high already says so, and that is no failure.
     Fence {
@@ -91,6 +97,34 @@ enum Verb {
         /// The revoke's token; left out, the highest token ever minted for the account's lock.
         #[arg(long, value_name = "TOKEN")]
         token: Option<FencingToken>,
+    },
+}
+
+#[derive(clap::Subcommand)]
+enum ExceptionVerb {
+    /// Exceptions in the order in which they were found; only the open ones, unless --all is given.
+    List {
+        #[command(flatten)]
+        at: PaymentArgs,
+        /// The closed ones too.
+        #[arg(long)]
+        all: bool,
+        /// The most exceptions to show.
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+        /// Where the page before ended.
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// Close an exception, once: say what was found and done. The payout stays as it is.
+    Close {
+        #[command(flatten)]
+        at: PaymentArgs,
+        /// Its id, as the list shows it.
+        #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+        exception_id: u64,
+        #[command(flatten)]
+        by: OperatorArgs,
     },
 }
 
@@ -243,6 +277,7 @@ async fn verb(args: Args) -> crate::Outcome {
             }
             output::object(format, &resolved?.body)?;
         }
+        Verb::Exception { verb } => exception(&api, format, verb).await?,
         Verb::Fence {
             at,
             servers,
@@ -281,6 +316,38 @@ async fn verb(args: Args) -> crate::Outcome {
         }
     }
     Ok(OK)
+}
+
+async fn exception(api: &Api, format: output::Format, verb: ExceptionVerb) -> Result<(), Failure> {
+    let trace = &api.trace;
+    match verb {
+        ExceptionVerb::List { at, all, limit, cursor } => {
+            let open = (!all).then_some(true);
+            let page = api
+                .ask_rail_proxy(&at, async |r| r.exceptions(open, limit, cursor.as_deref(), trace).await)
+                .await?;
+            let columns = [
+                ("ID", "exception_id"),
+                ("PAYOUT", "payout_id"),
+                ("AT", "at"),
+                ("KIND", "kind"),
+                ("DETAIL", "detail"),
+                ("CLOSED_BY", "closed_by"),
+                ("REASON", "closed_reason"),
+            ];
+            output::list(format, &page, &columns)?;
+        }
+        ExceptionVerb::Close { at, exception_id, by } => {
+            let body = CloseExceptionBody { reason: by.reason };
+            let closed = api
+                .ask_rail_proxy(&at, async |r| {
+                    r.close_exception(exception_id, &by.operator, &body, trace).await
+                })
+                .await?;
+            output::object(format, &closed.body)?;
+        }
+    }
+    Ok(())
 }
 
 /// A fence point's answer as it is shown. One whose mark is as high already refuses the call itself; what was asked for

@@ -506,6 +506,111 @@ fn a_grant_is_broken_by_hand_and_only_from_the_console() {
     drop(system.dir);
 }
 
+/// A submission that the rail acknowledged, and says later that it declined.
+async fn raise_an_exception(system: &System) {
+    let send = async |to: &Process, path: &str, headers: &[(&str, &str)], body: Value| {
+        let mut request = awc::Client::default()
+            .post(format!("{}{path}", to.url()))
+            .timeout(std::time::Duration::from_secs(30));
+        for header in headers {
+            request = request.insert_header(*header);
+        }
+        request.send_json(&body).await.unwrap().status().as_u16()
+    };
+    let token = ("X-Fencing-Token", "1");
+    let key = ("X-Idempotency-Key", "P1");
+    let account = json!({ "account_id": "A", "currency": "EUR", "opening_balance_minor": 5_000 });
+    assert_eq!(send(&system.payments, "/v1/accounts", &[], account).await, 201);
+    let payout = json!({ "payout_id": "P1", "account_id": "A", "amount_minor": 100, "currency": "EUR",
+                         "creditor": { "name": "Ada", "account": "DE02" } });
+    assert_eq!(send(&system.payments, "/v1/payouts", &[key], payout.clone()).await, 201);
+    assert_eq!(
+        send(&system.payments, "/v1/payouts/P1/claim", &[token], json!({})).await,
+        200
+    );
+    // Nobody listens where the rail should be: the outcome is not known.
+    assert_eq!(
+        send(&system._rail, "/v1/rail/submissions", &[token, key], payout).await,
+        409
+    );
+    let ack = |outcome: &str| {
+        let mut ack = json!({ "client_reference": "P1", "outcome": outcome, "amount_minor": 100, "currency": "EUR" });
+        if outcome == "ACKED" {
+            ack["rail_reference"] = "R1".into();
+        }
+        ack
+    };
+    for outcome in ["ACKED", "DECLINED"] {
+        assert_eq!(send(&system._rail, "/v1/rail/acks", &[], ack(outcome)).await, 200);
+    }
+}
+
+/// An exception of the rail is closed in the console: a name and what was done, from the console itself, once.
+#[test]
+fn case_p23_an_exception_is_closed_by_hand_and_only_from_the_console() {
+    let system = System::start(&[]);
+    run(async {
+        let console = system.console.url();
+        let host = system.console.addr.clone();
+        let own = format!("http://{host}");
+        let post = async |form: &str, origin: &str| {
+            let mut answer = awc::Client::default()
+                .post(format!("{console}/exceptions/1/close"))
+                .content_type("application/x-www-form-urlencoded")
+                .insert_header(("origin", origin))
+                .send_body(form.to_owned())
+                .await
+                .unwrap();
+            let text = String::from_utf8(answer.body().await.unwrap().to_vec()).unwrap();
+            (answer.status().as_u16(), text)
+        };
+        let page = async || get(&format!("{console}/exceptions/1/close"), &[]).await;
+        // Nothing is open yet.
+        let (status, text) = page().await;
+        assert!(status == 200 && text.contains("EXCEPTION_NOT_FOUND"), "{status} {text}");
+        raise_an_exception(&system).await;
+        let (_, queue) = get(&format!("{console}/queue"), &[]).await;
+        assert!(queue.contains("/exceptions/1/close"), "{queue}");
+        let (status, text) = page().await;
+        assert!(status == 200 && text.contains("CONFLICTING_OUTCOME"), "{status} {text}");
+        let secret = text
+            .split("name=\"form\" value=\"")
+            .nth(1)
+            .unwrap()
+            .split('"')
+            .next()
+            .unwrap();
+        let form = |operator: &str, reason: &str| format!("form={secret}&operator={operator}&reason={reason}");
+        assert_eq!(
+            post(&form("ada", "booked+back+by+it"), "http://evil.example").await.0,
+            403
+        );
+        assert_eq!(post("form=0123&operator=eve&reason=because+I+can", &own).await.0, 403);
+        let (status, text) = post(&form("ada", "booked+back+by+it"), &own).await;
+        assert!(
+            status == 200 && text.contains("id=\"done\"") && text.contains("booked back by it"),
+            "{status} {text}"
+        );
+        // The form is used, and the exception closed.
+        assert_eq!(post(&form("ada", "booked+back+by+it"), &own).await.0, 403);
+        let (_, text) = page().await;
+        assert!(
+            text.contains("CLOSED") && text.contains("ada") && !text.contains("<form"),
+            "{text}"
+        );
+        let read_only = self::console(
+            &system.locks,
+            &system.payments,
+            &system._rail,
+            &test_servers::reserved(),
+            &["--read-only"],
+        );
+        let (status, text) = get(&format!("{}/exceptions/1/close", read_only.url()), &[]).await;
+        assert!(status == 403 && text.contains("only reads"), "{status} {text}");
+    });
+    drop(system.dir);
+}
+
 /// Five thousand locks are a list in pages; the page is bounded and answers at once. What it took is printed.
 #[test]
 fn five_thousand_locks_are_shown_in_pages() {

@@ -388,3 +388,101 @@ async fn put(caller: &Caller, faults: &Value) {
         .unwrap();
     assert!(sent.status().is_success());
 }
+
+/// A payout POSTED by hand that the rail declines later stays POSTED; the exception is closed by hand, once, and until then
+/// doctor says so.
+#[test]
+fn case_p23_an_exception_is_listed_and_closed_from_the_command_line_and_doctor_goes_quiet() {
+    let stack = Stack::new(&["--set", "rail.read-timeout=300ms"]);
+    let held = stack.json(&["lock", "acquire", "payout:A", "--ttl", "60s"]);
+    actix_rt::System::new().block_on(async {
+        let (worker, one) = (Worker::new(&stack), token(&held));
+        worker.account("A").await;
+        worker.payout("P", "A").await;
+        let stub = awc::Client::default();
+        let rules = serde_json::json!({ "rules": [{ "client_reference": "P", "fault": "timeout_not_executed" }] });
+        let set = stub
+            .put(format!("{}/faults", stack.stub.url()))
+            .send_json(&rules)
+            .await
+            .unwrap();
+        assert_eq!(set.status().as_u16(), 200);
+        let claimed = worker.claim("P", one).await.unwrap();
+        let lost = worker.submit(&claimed, one).await.unwrap_err();
+        assert_eq!(lost.code(), Some(Code::RailAmbiguous));
+        let reason = ReasonBody {
+            reason: "no answer of the rail".into(),
+        };
+        worker
+            .payments
+            .ambiguous("P", one, Some("w1"), &reason, &worker.trace)
+            .await
+            .unwrap();
+    });
+    let released = stack.run(&[
+        "lock",
+        "release",
+        "payout:A",
+        "--session",
+        held["session_id"].as_str().unwrap(),
+        "--token",
+        &held["token"].to_string(),
+    ]);
+    assert_eq!(code(&released), 0, "{}", stderr(&released));
+    let by = ["--operator", "ada", "--reason", "the rail's desk said so by phone"];
+    stack.json(&[&["payout", "resolve", "P", "--outcome", "posted"], &by[..]].concat());
+    let doctor = || {
+        let ran = stack.run(&["doctor", "--rail-proxy", &stack.proxy.url(), "-o", "json"]);
+        String::from_utf8(ran.stdout).unwrap()
+    };
+    assert!(doctor().contains("none open"), "{}", doctor());
+    actix_rt::System::new().block_on(async {
+        let ack = serde_json::json!({ "client_reference": "P", "outcome": "DECLINED", "decline_reason": "closed",
+                                      "amount_minor": 1_000, "currency": "EUR" });
+        let mut answer = awc::Client::default()
+            .post(format!("{}/v1/rail/acks", stack.proxy.url()))
+            .send_json(&ack)
+            .await
+            .unwrap();
+        let answer: Value = answer.json().await.unwrap();
+        assert_eq!(answer["recorded"], "anomaly");
+    });
+    let shown = stack.json(&["payout", "show", "P"]);
+    assert_eq!(
+        shown["payout"]["state"],
+        PayoutState::Posted.as_str(),
+        "the payout stays as it is"
+    );
+    let listed = stack.json(&["payout", "exception", "list"]);
+    let row = &listed["items"][0];
+    assert_eq!(row["kind"], "LATE_DECLINE_AFTER_POSTED");
+    assert!(row["detail"].as_str().unwrap().contains("closed"), "{row}");
+    assert!(doctor().contains("LATE_DECLINE_AFTER_POSTED P"), "{}", doctor());
+
+    let id = row["exception_id"].to_string();
+    let close = ["payout", "exception", "close", &id];
+    let no_reason = stack.run(&close);
+    assert_eq!(code(&no_reason), 64, "{}", stderr(&no_reason));
+    let closed = stack.json(&[&close[..], &by].concat());
+    assert_eq!(
+        (&closed["closed_by"], &closed["closed_reason"]),
+        (&"ada".into(), &"the rail's desk said so by phone".into())
+    );
+    stack.json(&[&close[..], &by].concat());
+    let second = stack.run(&[&close[..], &["--operator", "bob", "--reason", "another story of it"]].concat());
+    assert!(
+        code(&second) != 0 && stderr(&second).contains("ada closed this exception at"),
+        "{}",
+        stderr(&second)
+    );
+    assert_eq!(
+        stack.json(&["payout", "exception", "list"])["items"],
+        serde_json::json!([])
+    );
+    let all = stack.json(&["payout", "exception", "list", "--all"]);
+    assert_eq!(all["items"][0]["closed_by"], "ada");
+    assert!(doctor().contains("none open"), "{}", doctor());
+    let trace = stack.run(&["payout", "trace", "P", "-o", "json"]);
+    let trace = String::from_utf8(trace.stdout).unwrap();
+    assert!(trace.contains("closed: the rail's desk said so by phone"), "{trace}");
+}

@@ -23,6 +23,7 @@ pages! {
     AccountNotFound => "ACCOUNT_NOT_FOUND",
     PayoutNotFound => "PAYOUT_NOT_FOUND",
     SubmissionNotFound => "SUBMISSION_NOT_FOUND",
+    ExceptionNotFound => "EXCEPTION_NOT_FOUND",
     MethodNotAllowed => "METHOD_NOT_ALLOWED",
     HeldByOther => "HELD_BY_OTHER",
     LockDelayed => "LOCK_DELAYED",

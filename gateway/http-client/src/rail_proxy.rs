@@ -1,11 +1,11 @@
-//! R1–R7.
+//! R1–R8.
 
 use crate::CallError;
 use crate::call::{Answer, Caller, Head, path_segment, query};
 use actor_kit::TraceContext;
 use http_contract::rail::{
-    ExceptionRow, HighWaterAnswer, LookupAnswer, LookupRow, Outcome, SubmissionFenceAnswer, SubmissionFenceBody,
-    SubmissionRow, SubmitAnswer, SubmitBody,
+    CloseExceptionBody, ExceptionRow, HighWaterAnswer, LookupAnswer, LookupRow, Outcome, SubmissionFenceAnswer,
+    SubmissionFenceBody, SubmissionRow, SubmitAnswer, SubmitBody,
 };
 use http_contract::{Page, header};
 use lock_api::FencingToken;
@@ -159,10 +159,37 @@ impl RailProxyApi {
             .await
     }
 
-    /// R7: what waits for a human.
-    pub async fn exceptions(&self, trace: &TraceContext) -> Result<Page<ExceptionRow>, CallError> {
+    /// R7: what waits or waited for a human; `open`: only what nobody has closed, or only what was closed.
+    pub async fn exceptions(
+        &self,
+        open: Option<bool>,
+        limit: u32,
+        cursor: Option<&str>,
+        trace: &TraceContext,
+    ) -> Result<Page<ExceptionRow>, CallError> {
+        let (open, limit) = (open.map(|open| open.to_string()), limit.to_string());
+        let parts = query(&[("open", open.as_deref()), ("limit", Some(&limit)), ("cursor", cursor)]);
         self.0
-            .plain(Head::get("exceptions", "/v1/rail/exceptions?limit=1000", trace))
+            .plain(Head::get("exceptions", format!("/v1/rail/exceptions{parts}"), trace))
             .await
+    }
+
+    /// R8: one exception.
+    pub async fn exception(&self, exception_id: u64, trace: &TraceContext) -> Result<ExceptionRow, CallError> {
+        let path = format!("/v1/rail/exceptions/{exception_id}");
+        self.0.plain(Head::get("exception", path, trace)).await
+    }
+
+    /// R8: closes an exception, once.
+    pub async fn close_exception(
+        &self,
+        exception_id: u64,
+        operator: &str,
+        body: &CloseExceptionBody,
+        trace: &TraceContext,
+    ) -> Result<Answer<ExceptionRow>, CallError> {
+        let path = format!("/v1/rail/exceptions/{exception_id}/close");
+        let head = Head::post("close_exception", path, trace).header(header::OPERATOR, operator);
+        self.0.json(head, Some(body)).await
     }
 }

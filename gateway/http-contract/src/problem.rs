@@ -84,6 +84,8 @@ codes! {
     PayoutNotFound = "PAYOUT_NOT_FOUND", 404, false, "The payout does not exist";
     /// No submission of this payout.
     SubmissionNotFound = "SUBMISSION_NOT_FOUND", 404, false, "No submission of this payout exists";
+    /// No such exception of the rail.
+    ExceptionNotFound = "EXCEPTION_NOT_FOUND", 404, false, "The exception does not exist";
     /// The route exists under another method.
     MethodNotAllowed = "METHOD_NOT_ALLOWED", 405, false, "The method is not allowed here";
     /// Somebody else holds the key.
@@ -136,6 +138,15 @@ codes! {
     TokenRegression = "TOKEN_REGRESSION", 503, false, "The lock store may have been rewound";
     /// paydb was restored and the rail has not yet been asked about this payout.
     SubmissionsInDoubt = "SUBMISSIONS_IN_DOUBT", 503, true, "Submissions are in doubt after a restore";
+}
+
+impl Code {
+    /// Whether the answer says that the request went its way and its outcome is not known, or not yet: it was not refused
+    /// (case P30).
+    #[must_use]
+    pub const fn is_outcome_unknown(self) -> bool {
+        matches!(self, Self::RailAmbiguous | Self::SubmissionInFlight)
+    }
 }
 
 impl fmt::Display for Code {

@@ -243,6 +243,9 @@ pub struct SubmissionFenceAnswer {
 /// R7: something for a human.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ExceptionRow {
+    /// Its place in the list, and its name for R8.
+    #[serde(default)]
+    pub exception_id: u64,
     /// Which payout.
     pub payout_id: String,
     /// When (RFC 3339).
@@ -253,6 +256,20 @@ pub struct ExceptionRow {
     pub detail: String,
     /// Who closed it.
     pub closed_by: Option<String>,
+    /// When it was closed (RFC 3339). Null where a program before paydb's version 3 closed it.
+    #[serde(default)]
+    pub closed_at: Option<String>,
+    /// Why it was closed.
+    #[serde(default)]
+    pub closed_reason: Option<String>,
+}
+
+/// R8: closes an exception.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CloseExceptionBody {
+    /// What was found and done, 8 to 500 characters.
+    pub reason: String,
 }
 
 /// R3: a row of `rail_lookup`.

@@ -52,6 +52,16 @@ pub(crate) fn account_id(value: &str) -> Result<(), ApiError> {
     gateway_kit::id("account_id", value, ACCOUNT_ID_CHARS_MAX)
 }
 
+/// An exception's id in a path.
+pub(crate) fn exception_id(value: &str) -> Result<u64, ApiError> {
+    let canonical = value.bytes().all(|b| b.is_ascii_digit()) && !value.starts_with('0');
+    value
+        .parse()
+        .ok()
+        .filter(|id| canonical && i64::try_from(*id).is_ok())
+        .ok_or_else(|| ApiError::invalid("exception_id", "must be a whole number from 1"))
+}
+
 /// The shape of R1.
 pub(crate) fn submit(body: &SubmitBody) -> Result<(), ApiError> {
     payout_id(&body.payout_id)?;

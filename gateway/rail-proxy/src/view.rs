@@ -67,10 +67,13 @@ pub(crate) fn lookup(row: store::Lookup) -> LookupRow {
 
 pub(crate) fn exception(row: store::Exception) -> ExceptionRow {
     ExceptionRow {
+        exception_id: row.seq,
         payout_id: row.payout_id,
         at: rfc3339(row.at),
         kind: row.kind,
         detail: row.detail,
         closed_by: row.closed_by,
+        closed_at: row.closed_at.map(rfc3339),
+        closed_reason: row.closed_reason,
     }
 }

@@ -1,4 +1,4 @@
-//! One test per operation of R1–R7 over a real socket, and what nobody should send.
+//! One test per operation of R1–R8 over a real socket, and what nobody should send.
 
 #![allow(clippy::unwrap_used, reason = "a test says what is wrong by panicking")]
 
@@ -6,7 +6,7 @@ mod support;
 
 use gateway_kit::testing::{Fuzz, Socket, assert_every_operation_is_tested};
 use serde_json::{Value, json};
-use support::{await_verdict, submit_body, with_world};
+use support::{Proxy, World, await_verdict, submit_body, with_world};
 
 #[test]
 fn every_operation_has_a_contract_test() {
@@ -111,11 +111,9 @@ fn each_refusal_of_a_submit_has_its_code_and_fields() {
         );
         let reused = proxy.submit_body("p1", 9, &submit_body("p4", "a1")).await;
         assert_eq!((reused.status, reused.code()), (422, "IDEMPOTENCY_KEY_REUSED"));
+        // Case P37: the key of a submission is its payout's id.
         let other_key = proxy.submit_body("another", 9, &submit_body("p4", "a1")).await;
-        assert_eq!(
-            (other_key.status, &other_key.body["field"]),
-            (400, &json!("X-Idempotency-Key"))
-        );
+        assert_eq!((other_key.status, other_key.code()), (422, "IDEMPOTENCY_KEY_REUSED"));
         // None of it moved the mark.
         assert_eq!(proxy.get("/v1/rail/high-water/a1").await.body["highest_token"], 7);
         assert_eq!(proxy.submit("p4", "a1", 9).await.status, 200);
@@ -438,6 +436,125 @@ fn exceptions_are_listed_for_a_human() {
     });
 }
 
+/// A payout settled as FAILED that the rail says it executed: an exception is open.
+async fn with_an_exception(world: &World, proxy: &Proxy) -> u64 {
+    world.payments().claimed("p1", "a1", 1);
+    proxy.submit("p1", "a1", 1).await;
+    let before = proxy.exceptions().await.len();
+    let ack = json!({ "client_reference": "p1", "outcome": "ACKED", "rail_reference": "R7", "amount_minor": 1250,
+                      "currency": "EUR" });
+    assert_eq!(proxy.ack(&ack).await.body["recorded"], "anomaly");
+    let listed = proxy.exceptions().await;
+    assert_eq!(listed.len(), before + 1);
+    listed[before]["exception_id"].as_u64().unwrap()
+}
+
+// operation: get_exception
+#[test]
+fn one_exception_is_read() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        let id = with_an_exception(&world, &proxy).await;
+        let row = proxy.get(&format!("/v1/rail/exceptions/{id}")).await;
+        assert_eq!(
+            (row.status, &row.body["payout_id"], &row.body["closed_by"]),
+            (200, &json!("p1"), &Value::Null)
+        );
+        let none = proxy.get(&format!("/v1/rail/exceptions/{}", id + 1)).await;
+        assert_eq!((none.status, none.code()), (404, "EXCEPTION_NOT_FOUND"));
+        for bad in ["0", "01", "x", "-1", "9223372036854775808"] {
+            let bad = proxy.get(&format!("/v1/rail/exceptions/{bad}")).await;
+            assert_eq!((bad.status, &bad.body["field"]), (400, &json!("exception_id")));
+        }
+    });
+}
+
+// operation: close_exception
+#[test]
+fn case_p23_an_exception_is_closed_by_an_operator_once_and_a_new_one_is_heard() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        let id = with_an_exception(&world, &proxy).await;
+        let path = format!("/v1/rail/exceptions/{id}/close");
+        let ada = [("X-Operator", "ada")];
+        let body = json!({ "reason": "the rail booked it back" });
+        // Who and why are said, and nothing else.
+        for (headers, body, field) in [
+            (&[][..], json!({ "reason": "the rail booked it back" }), "X-Operator"),
+            (&ada, json!({ "reason": "short" }), "reason"),
+            (&ada, json!({}), "reason"),
+        ] {
+            let bad = proxy.post(&path, headers, Some(&body)).await;
+            assert_eq!((bad.status, &bad.body["field"]), (400, &json!(field)), "{bad:?}");
+        }
+        let none = proxy
+            .post(&format!("/v1/rail/exceptions/{}/close", id + 1), &ada, Some(&body))
+            .await;
+        assert_eq!((none.status, none.code()), (404, "EXCEPTION_NOT_FOUND"));
+
+        let submission = proxy.submission("p1").await.body;
+        let closed = proxy.post(&path, &ada, Some(&body)).await;
+        assert_eq!(
+            (closed.status, &closed.body["closed_by"], &closed.body["closed_reason"]),
+            (200, &json!("ada"), &json!("the rail booked it back"))
+        );
+        assert!(closed.body["closed_at"].is_string());
+        assert_eq!(proxy.submission("p1").await.body, submission, "nothing else changed");
+        let again = proxy.post(&path, &ada, Some(&body)).await;
+        assert_eq!((again.status, &again.body), (200, &closed.body));
+        let other = proxy.post(&path, &[("X-Operator", "bob")], Some(&body)).await;
+        assert_eq!(
+            (other.status, other.code(), &other.body["closed_by"]),
+            (409, "CONFLICT", &json!("ada"))
+        );
+        assert!(
+            other.body["detail"]
+                .as_str()
+                .unwrap()
+                .contains("ada closed this exception at")
+        );
+
+        // The metric goes quiet, and a new one is heard.
+        let open = async || proxy.get("/v1/rail/exceptions?open=true").await.body["items"].clone();
+        assert_eq!(open().await, json!([]));
+        proxy.await_metric("rail_exceptions_open", 0.0).await;
+        let ack = json!({ "client_reference": "p1", "outcome": "DECLINED", "decline_reason": "closed", "amount_minor": 1250,
+                          "currency": "EUR" });
+        assert_eq!(proxy.ack(&ack).await.body["recorded"], "anomaly");
+        assert_eq!(open().await[0]["kind"], "CONFLICTING_OUTCOME");
+        proxy.await_metric("rail_exceptions_open", 1.0).await;
+        let closed = proxy.get("/v1/rail/exceptions?open=false").await.body;
+        assert_eq!(closed["items"][0]["exception_id"], id);
+    });
+}
+
+/// What was forwarded and has no outcome was not refused: it is not among the refusals, and is counted by its own code.
+#[test]
+fn case_p30_a_submit_whose_outcome_is_unknown_is_no_refusal() {
+    with_world(async |world| {
+        let proxy = world.impatient().await;
+        world.payments().claimed("p1", "a1", 1).claimed("p2", "a2", 2);
+        world
+            .rail
+            .rules(json!([{ "client_reference": "p1", "fault": "timeout_executed" }]))
+            .await;
+        for _ in 0..2 {
+            assert_eq!(proxy.submit("p1", "a1", 1).await.code(), "RAIL_AMBIGUOUS");
+        }
+        assert_eq!(proxy.submit("p2", "a2", 1).await.code(), "NOT_CLAIMED");
+        let refused = proxy.get("/v1/refusals").await.body;
+        let codes: Vec<_> = refused["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| &row["code"])
+            .collect();
+        assert_eq!(codes, [&json!("NOT_CLAIMED")]);
+        let line = r#"http_requests_total{method="POST",outcome="RAIL_AMBIGUOUS",route="/v1/rail/submissions"}"#;
+        assert_eq!(proxy.metric(line).await, 2.0);
+    });
+}
+
 #[test]
 fn no_request_is_answered_with_a_server_error() {
     with_world(async |world| {
@@ -453,6 +570,9 @@ fn no_request_is_answered_with_a_server_error() {
             .header("X-Actor", "worker-1")
             .query("list_submissions", "cursor", "c0")
             .query("list_exceptions", "cursor", "c0")
+            .path("exception_id", "1")
+            .header("X-Operator", "ada")
+            .body("close_exception", json!({ "reason": "booked back by the rail" }))
             .body("submit", submit_body("p1", "a1"))
             .body(
                 "record_ack",

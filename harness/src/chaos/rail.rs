@@ -197,7 +197,12 @@ impl RailFault {
 
     /// What waits for a human at the rail proxy about its own payout.
     async fn exceptions(&self, ground: &Ground<'_>) -> Option<usize> {
-        let page = ground.apis.rail.exceptions(&ground.apis.trace()).await.ok()?;
+        let page = ground
+            .apis
+            .rail
+            .exceptions(None, http_contract::PAGE_LIMIT_MAX, None, &ground.apis.trace())
+            .await
+            .ok()?;
         Some(page.items.iter().filter(|row| row.payout_id == self.own.payout).count())
     }
 

@@ -217,6 +217,8 @@ pub struct Tally {
     pub oldest_ambiguous_ms: Option<i64>,
     /// How many payouts in RAIL_AMBIGUOUS have been escalated.
     pub escalated: u64,
+    /// What the clock that dates the rows read meanwhile: on PostgreSQL the database's, in files this host's.
+    pub now_ms: i64,
 }
 
 /// P9: whether the ledger holds together.

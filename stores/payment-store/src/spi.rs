@@ -79,8 +79,9 @@ pub trait PaymentStore: Send + Sync {
     /// P9: facts in order, after `after`, at most `limit`.
     fn audit(&self, after: u64, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<AuditRow>>;
 
-    /// Marks payouts that have been ambiguous for longer than `sla`, at most `limit`. Answers their ids.
-    fn escalate(&self, sla: Duration, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>>;
+    /// Marks payouts that are ambiguous since `since_max_ms` or longer, at most `limit`. Answers their ids. An instant
+    /// of an ambiguous payout that stands in the future, because the clock was ahead when it was recorded, is put to now.
+    fn escalate(&self, since_max_ms: i64, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>>;
 
     /// How many payouts stand where. Its cost does not grow with the number of settled payouts.
     fn tally(&self, within: Duration) -> PaymentFuture<'_, Tally>;

@@ -21,12 +21,12 @@ mod sqlite;
 
 pub use fencing::Fencing;
 pub use model::{
-    AccountFence, Ack, AckOutcome, Evidence, Exception, ExceptionKind, Execution, FenceOutcome, FenceReason,
-    FenceRequest, FencedOut, ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome, LookupRecord, Outcome, Sighting,
-    Source, Submission, SubmitOutcome, SubmitRequest, Verdict,
+    AccountFence, Ack, AckOutcome, CloseException, CloseOutcome, Evidence, Exception, ExceptionKind, Execution,
+    FenceOutcome, FenceReason, FenceRequest, FencedOut, ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome,
+    LookupRecord, Outcome, Sighting, Source, Submission, SubmitOutcome, SubmitRequest, Verdict,
 };
 pub use pg::{PgRail, PgRailOptions, SCHEMA_VERSION};
-pub use settle::{Settlement, settle};
-pub use spi::{OutcomeFilter, RailStore};
+pub use settle::{Settled, Settlement, settle};
+pub use spi::{ExceptionFilter, OutcomeFilter, RailStore};
 pub use sql_kit::Location;
 pub use sqlite::{SqliteRailStore, SqliteRailStoreOptions};

@@ -152,10 +152,8 @@ pub enum SubmitOutcome {
     Intent(Box<Submission>),
     /// This very token's submission of this payout: what is recorded now.
     Replay(Box<Submission>),
-    /// The key was used with another body.
+    /// The key was used with another body, or is not this payout's id, and so belongs to another payout (C1.2).
     KeyReused,
-    /// The key is not the payout's id (C1.2).
-    KeyIsNotThePayout,
     /// The token is stale or spent.
     FencedOut(FencedOut),
     /// Another token's submission of the payout exists.
@@ -417,6 +415,10 @@ pub enum AccountFence {
 pub enum ExceptionKind {
     /// The rail acknowledged a payout that had been settled as FAILED.
     LateAckAfterFailed,
+    /// The rail refused a payout that had been settled as POSTED.
+    LateDeclineAfterPosted,
+    /// The rail knows of no execution of what counts as paid: the submission is ACKED, or the payout POSTED.
+    NotFoundAtRail,
     /// The rail gave two references, or reports more than one execution.
     DoublePaymentSuspected,
     /// The rail said both that it executed and that it refused.
@@ -433,6 +435,8 @@ impl ExceptionKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::LateAckAfterFailed => "LATE_ACK_AFTER_FAILED",
+            Self::LateDeclineAfterPosted => "LATE_DECLINE_AFTER_POSTED",
+            Self::NotFoundAtRail => "NOT_FOUND_AT_RAIL",
             Self::DoublePaymentSuspected => "DOUBLE_PAYMENT_SUSPECTED",
             Self::ConflictingOutcome => "CONFLICTING_OUTCOME",
             Self::AmountMismatch => "AMOUNT_MISMATCH",
@@ -469,6 +473,34 @@ pub struct Exception {
     pub detail: String,
     /// Who closed it.
     pub closed_by: Option<String>,
+    /// When it was closed. None where a program before schema version 2 closed it.
+    pub closed_at: Option<UnixMillis>,
+    /// Why it was closed.
+    pub closed_reason: Option<String>,
+}
+
+/// Closes an exception, once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloseException {
+    /// Which one, by its `seq`.
+    pub seq: u64,
+    /// Who closes it.
+    pub operator: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// What closing an exception came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseOutcome {
+    /// It is closed now.
+    Closed(Box<Exception>),
+    /// This operator closed it before, for this reason.
+    Replay(Box<Exception>),
+    /// It was closed before, by somebody else or for another reason.
+    ClosedBefore(Box<Exception>),
+    /// There is no such exception.
+    NotFound,
 }
 
 /// What the metrics show of the store.

@@ -1,5 +1,6 @@
 //! A payout, as far as the rail may know it: read only, out of the payment row's own tables.
 
+use crate::Settled;
 use serde::Deserialize;
 
 /// A payout.
@@ -13,6 +14,8 @@ pub(crate) struct Payout {
     pub state: String,
     /// The token of its latest claim. One that no lock store can have minted is nobody's.
     pub claim_token: Option<u64>,
+    /// The reference that it was posted with.
+    pub rail_reference: Option<String>,
 }
 
 /// To whom.
@@ -31,9 +34,9 @@ impl Payout {
         serde_json::from_str(&self.creditor).map_err(|error| Malformed(format!("a payout's creditor: {error}")))
     }
 
-    /// Whether it is settled as FAILED.
-    pub fn has_failed(&self) -> bool {
-        self.state == "FAILED"
+    /// Whether it is settled, and as what.
+    pub fn settled(&self) -> Settled {
+        Settled::of(&self.state, self.rail_reference.clone())
     }
 }
 

@@ -9,8 +9,9 @@
 //! **Refusals** are answers, not errors.
 
 use crate::{
-    AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, ForwardClaim, Gauges, HighWater,
-    Lookup, LookupOutcome, LookupRecord, Outcome, Submission, SubmitOutcome, SubmitRequest,
+    AccountFence, Ack, AckOutcome, CloseException, CloseOutcome, Evidence, Exception, FenceOutcome, FenceRequest,
+    ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome, LookupRecord, Outcome, Submission, SubmitOutcome,
+    SubmitRequest,
 };
 use lock_api::{FencingToken, StoreFuture};
 use std::time::Duration;
@@ -24,6 +25,17 @@ pub enum OutcomeFilter {
     Is(Outcome),
     /// Intents without outcome.
     None,
+}
+
+/// Which exceptions a list shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExceptionFilter {
+    /// All.
+    All,
+    /// Those that nobody has closed.
+    Open,
+    /// Those that were closed.
+    Closed,
 }
 
 /// The rail's ledger of submissions and the account's marks: fence point (c).
@@ -82,11 +94,23 @@ pub trait RailStore: Send + Sync {
     fn fence_account(&self, account_id: String, token: FencingToken, within: Duration)
     -> StoreFuture<'_, AccountFence>;
 
-    /// R7: what waits for a human, closed ones included, in order, after `after`, at most `limit`.
-    fn exceptions(&self, after: u64, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Exception>>;
+    /// R7: what waits or waited for a human, in order, after `after`, at most `limit`.
+    fn exceptions(
+        &self,
+        filter: ExceptionFilter,
+        after: u64,
+        limit: u32,
+        within: Duration,
+    ) -> StoreFuture<'_, Vec<Exception>>;
 
-    /// Looks for payouts that were settled as FAILED while the rail acknowledged them in the same moment (two files have
-    /// no common transaction), raises an exception for each, and answers what the metrics show.
+    /// R8: one exception.
+    fn exception(&self, seq: u64, within: Duration) -> StoreFuture<'_, Option<Exception>>;
+
+    /// R8: closes an exception, once (case P23). Nothing else changes: not the payout, not the submission.
+    fn close_exception(&self, close: CloseException, within: Duration) -> StoreFuture<'_, CloseOutcome>;
+
+    /// Looks for payouts that were settled as FAILED while the rail acknowledged them in the same moment, and as POSTED
+    /// while it declined them (two files have no common transaction), raises an exception for each, and answers what the metrics show.
     fn survey(&self, within: Duration) -> StoreFuture<'_, Gauges>;
 
     /// Whether the store can do its work.

@@ -177,13 +177,13 @@ fn a_replay_is_the_same_token_payout_and_body(place: &Place) {
         block_on(world.store.submit(other, WITHIN)).unwrap(),
         SubmitOutcome::KeyReused
     );
-    // A key that was never used is not one that was used otherwise: with the token of a submission it was taken for one.
+    // A key is its payout's id: one that was never used belongs to another payout too (case P37).
     for (payout, token) in [("p2", 9), ("p1", 7)] {
         let mut other = request(payout, "a1", token);
         other.idempotency_key = "never used".into();
         assert_eq!(
             block_on(world.store.submit(other, WITHIN)).unwrap(),
-            SubmitOutcome::KeyIsNotThePayout,
+            SubmitOutcome::KeyReused,
             "{payout} {token}"
         );
     }

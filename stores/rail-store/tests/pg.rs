@@ -196,7 +196,7 @@ fn the_rights_on_every_table_are_these() {
              update(restored_at),update(written_by)",
             "pay_schema SELECT",
             "payout SELECT",
-            "rail_exception INSERT,SELECT,update(closed_by)",
+            "rail_exception INSERT,SELECT,update(closed_at),update(closed_by),update(closed_reason)",
             "rail_high_water INSERT,SELECT,update(highest_token),update(updated_at)",
             "rail_lookup INSERT,SELECT",
             "rail_submission INSERT,SELECT,update(cause),update(decline_reason),update(forwarded_at),update(outcome),\

@@ -10,8 +10,8 @@ mod support;
 
 use host_kit::Host;
 use rail_store::{
-    FenceReason, Fencing, ForwardClaim, Outcome, OutcomeFilter, RailStore, SqliteRailStore, SubmitOutcome,
-    SubmitRequest,
+    ExceptionFilter, FenceReason, Fencing, ForwardClaim, Outcome, OutcomeFilter, RailStore, SqliteRailStore,
+    SubmitOutcome, SubmitRequest,
 };
 use std::path::{Path, PathBuf};
 use support::files::Files;
@@ -103,7 +103,7 @@ async fn holds_what_it_held(store: &SqliteRailStore, context: &str) {
         "{context}"
     );
     assert_eq!(verdicts("F-ambiguous").await, ["INCONCLUSIVE"], "{context}");
-    let exceptions = store.exceptions(0, 100, WITHIN).await.unwrap();
+    let exceptions = store.exceptions(ExceptionFilter::All, 0, 100, WITHIN).await.unwrap();
     assert_eq!(exceptions.len(), 1, "{context}");
     assert_eq!(
         (exceptions[0].payout_id.as_str(), exceptions[0].kind.as_str()),

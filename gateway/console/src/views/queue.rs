@@ -19,6 +19,7 @@ pub(super) struct Queue {
     ambiguous: Kept<Page<PayoutAnswer>>,
     unknown: Kept<Page<SubmissionRow>>,
     exceptions: Kept<Page<ExceptionRow>>,
+    read_only: bool,
 }
 
 impl Queue {
@@ -31,13 +32,14 @@ impl Queue {
         let (ambiguous, unknown, exceptions) = join3(
             payments.payouts(&filter, PAGE_LIMIT_MAX, None, &trace),
             rail.submissions(Some(Outcome::Timeout), PAGE_LIMIT_MAX, None, &trace),
-            rail.exceptions(&trace),
+            rail.exceptions(Some(true), PAGE_LIMIT_MAX, None, &trace),
         )
         .await;
         let now_ms = up.now();
         self.ambiguous.take(ambiguous, now_ms);
         self.unknown.take(unknown, now_ms);
         self.exceptions.take(exceptions, now_ms);
+        self.read_only = up.read_only;
     }
 
     /// How many are ambiguous, how many of those are escalated, how many exceptions are open.
@@ -78,7 +80,7 @@ impl View for Queue {
             h2 { "Ambiguous payouts" }
             @if let Some(page) = self.ambiguous.get() { (self.ambiguous(&page.items, now_ms)) }
             h2 { "Exceptions at the rail" }
-            (exceptions(&self.open().collect::<Vec<_>>(), now_ms))
+            (exceptions(&self.open().collect::<Vec<_>>(), self.read_only, now_ms))
             p.quiet {
                 "An ambiguous payout is never submitted again. A reconciler looks it up; what it cannot settle is escalated, and settled by hand with "
                 code { "dlock payout resolve" } "."
@@ -137,13 +139,13 @@ impl Queue {
     }
 }
 
-fn exceptions(rows: &[&ExceptionRow], now_ms: i64) -> Markup {
+fn exceptions(rows: &[&ExceptionRow], read_only: bool, now_ms: i64) -> Markup {
     html! {
         @if rows.is_empty() { p { "None is open." } } @else {
             div.scroll tabindex="0" role="region" aria-label="Exceptions" {
                 table {
                     caption { "Open exceptions" }
-                    thead { tr { th scope="col" { "Payout" } th scope="col" { "Kind" } th scope="col" { "When" } th scope="col" { "What was seen" } } }
+                    thead { tr { th scope="col" { "Payout" } th scope="col" { "Kind" } th scope="col" { "When" } th scope="col" { "What was seen" } @if !read_only { th scope="col" { "Settled?" } } } }
                     tbody {
                         @for row in rows {
                             tr {
@@ -151,6 +153,7 @@ fn exceptions(rows: &[&ExceptionRow], now_ms: i64) -> Markup {
                                 td { (tag(Tone::Bad, Icon::Warning, &row.kind)) }
                                 td { (when::at(&row.at, now_ms)) }
                                 td { (row.detail) }
+                                @if !read_only { td { a href={ "/exceptions/" (row.exception_id) "/close" } { "Close exception " (row.exception_id) } } }
                             }
                         }
                     }

@@ -97,12 +97,15 @@ fn ambiguous(at: &str, facts: &Facts, report: &mut Report) {
 pub async fn rail(api: &Api, component: &Component, facts: &Facts, report: &mut Report) {
     let at = &component.subject;
     fence(at, "rail", facts, report);
-    match api.rail_proxy(&component.url).exceptions(&api.trace).await {
+    match api
+        .rail_proxy(&component.url)
+        .exceptions(Some(true), http_contract::PAGE_LIMIT_MAX, None, &api.trace)
+        .await
+    {
         Ok(page) => {
             let open: Vec<String> = page
                 .items
                 .iter()
-                .filter(|row| row.closed_by.is_none())
                 .map(|row| format!("{} {}", row.kind, row.payout_id))
                 .collect();
             if open.is_empty() {
@@ -111,8 +114,13 @@ pub async fn rail(api: &Api, component: &Component, facts: &Facts, report: &mut 
                 report.wrong(
                     at,
                     "exceptions",
-                    format!("{} open: {}", open.len(), some(&open)),
-                    "each is money that may be gone: GET /v1/rail/exceptions, dlock payout trace, docs/alerts.md",
+                    format!(
+                        "{}{} open: {}",
+                        if page.next_cursor.is_some() { "more than " } else { "" },
+                        open.len(),
+                        some(&open)
+                    ),
+                    "each is money that may be gone: dlock payout exception list, dlock payout trace, docs/alerts.md; then dlock payout exception close",
                 );
             }
         }

@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use http_client::RefusalFilter;
 use http_contract::lock::AuditRow;
 use http_contract::payment::TransitionRow;
-use http_contract::rail::{LookupRow, SubmissionRow};
+use http_contract::rail::{ExceptionRow, LookupRow, SubmissionRow};
 use http_contract::refusal::RefusalRow;
 use http_contract::{Code, Page};
 use lock_api::LockKey;
@@ -50,21 +50,12 @@ pub(super) async fn gather(api: &Api, args: &Args, gathered: &mut Gathered) -> R
     gathered
         .lines
         .extend(lookups.into_iter().flat_map(|page| page.items).filter_map(looked_up));
-    let exceptions = rail.exceptions(trace).await;
+    let exceptions = rail.exceptions(None, PAGE, None, trace).await;
     let exceptions = gathered.take("exceptions", &args.at.rail_proxy, exceptions);
-    for row in exceptions.into_iter().flat_map(|page| page.items) {
-        if row.payout_id == id
-            && let Some(at_ns) = instant(&row.at)
-        {
-            gathered.lines.push(Line {
-                at_ns,
-                source: "exception",
-                component: "rail-proxy".to_owned(),
-                what: format!("EXCEPTION {}: {}", row.kind, row.detail),
-                ..Line::default()
-            });
-        }
-    }
+    let of_this = exceptions.into_iter().flat_map(|page| page.items);
+    gathered
+        .lines
+        .extend(of_this.filter(|row| row.payout_id == id).flat_map(|row| raised(&row)));
     for url in [&args.at.payments, &args.at.rail_proxy] {
         let of_this = RefusalFilter {
             payout_id: Some(id),
@@ -145,6 +136,33 @@ fn submitted(row: &SubmissionRow) -> Vec<Line> {
         line(
             row.outcome_at.as_deref(),
             format!("submission's outcome: {outcome}{more}"),
+        ),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// An exception, and its end.
+fn raised(row: &ExceptionRow) -> Vec<Line> {
+    let line = |at: Option<&str>, actor: Option<String>, what: String| {
+        Some(Line {
+            at_ns: instant(at?)?,
+            source: "exception",
+            component: "rail-proxy".to_owned(),
+            actor,
+            what,
+            ..Line::default()
+        })
+    };
+    let name = format!("EXCEPTION {} {}", row.exception_id, row.kind);
+    let reason = row.closed_reason.as_deref().unwrap_or_default();
+    [
+        line(Some(&row.at), None, format!("{name}: {}", row.detail)),
+        line(
+            row.closed_at.as_deref(),
+            row.closed_by.clone(),
+            format!("{name} closed: {reason}"),
         ),
     ]
     .into_iter()

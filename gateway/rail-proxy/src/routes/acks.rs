@@ -1,14 +1,12 @@
-//! R4, and the exceptions of R7.
+//! R4.
 
-use super::{page, page_after, page_limit};
-use crate::{State, validate, view};
+use crate::{State, validate};
 use actix_web::web::Data;
-use gateway_kit::{ApiError, Json, Query};
+use gateway_kit::{ApiError, Json};
 use host_kit::fault_point;
-use http_contract::rail::{AckAnswer, AckBody, AckOutcome, AckRecorded, ExceptionRow};
-use http_contract::{Code, Page, Problem};
+use http_contract::rail::{AckAnswer, AckBody, AckOutcome, AckRecorded};
+use http_contract::{Code, Problem};
 use rail_store::{Ack, AckOutcome as Recorded, Evidence};
-use serde::Deserialize;
 
 /// Records an asynchronous ack of the rail. An identical second ack changes nothing; a conflicting one is kept for a
 /// human and changes no outcome.
@@ -67,39 +65,4 @@ pub(crate) async fn ack(state: Data<State>, body: Json<AckBody>) -> Result<actix
         }
     };
     Ok(actix_web::web::Json(AckAnswer { recorded }))
-}
-
-/// The parameters of a list.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ListParams {
-    limit: Option<u32>,
-    cursor: Option<String>,
-}
-
-/// What waits for a human.
-#[utoipa::path(
-    get,
-    path = "/v1/rail/exceptions",
-    operation_id = "list_exceptions",
-    tag = "rail",
-    params(
-        ("limit" = Option<u32>, Query, minimum = 1, maximum = 1000, description = "How many, by default 100"),
-        ("cursor" = Option<String>, Query, description = "next_cursor of the page before")
-    ),
-    responses(
-        (status = 200, description = "A page", body = Page<ExceptionRow>),
-        (status = 400, description = "INVALID_REQUEST", body = Problem)
-    )
-)]
-pub(crate) async fn exceptions(
-    state: Data<State>,
-    Query(params): Query<ListParams>,
-) -> Result<actix_web::web::Json<Page<ExceptionRow>>, ApiError> {
-    let (limit, after) = (page_limit(params.limit)?, page_after(params.cursor.as_deref())?);
-    let within = state.config.store_timeout;
-    // Looked over first, so that what two files missed together is not missing here.
-    state.store.survey(within).await?;
-    let rows = state.store.exceptions(after, limit + 1, within).await?;
-    Ok(actix_web::web::Json(page(rows, limit, |row| row.seq, view::exception)))
 }

@@ -1,16 +1,21 @@
-//! R1–R7 (C3.5).
+//! R1–R8 (C3.5).
 
 mod acks;
+mod exceptions;
 mod marks;
 mod submissions;
 mod submit;
 
+use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::{self, ServiceConfig};
 use gateway_kit::ApiError;
 use http_contract::{Code, PAGE_LIMIT_DEFAULT, PAGE_LIMIT_MAX, Page, Problem, rail};
 use rail_store::FencedOut;
 use serde::Serialize;
 use utoipa::OpenApi;
+
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const TRUE: HeaderValue = HeaderValue::from_static("true");
 
 pub(crate) fn configure(config: &mut ServiceConfig) {
     config
@@ -35,7 +40,12 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
             "/v1/rail/accounts/{account_id}/fence",
             web::post().to(marks::fence_account),
         )
-        .route("/v1/rail/exceptions", web::get().to(acks::exceptions));
+        .route("/v1/rail/exceptions", web::get().to(exceptions::list))
+        .route("/v1/rail/exceptions/{exception_id}", web::get().to(exceptions::read))
+        .route(
+            "/v1/rail/exceptions/{exception_id}/close",
+            web::post().to(exceptions::close),
+        );
 }
 
 #[derive(OpenApi)]
@@ -54,7 +64,9 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
         acks::ack,
         marks::high_water,
         marks::fence_account,
-        acks::exceptions
+        exceptions::list,
+        exceptions::read,
+        exceptions::close
     ),
     components(schemas(
         Problem,
@@ -70,12 +82,13 @@ pub(crate) fn configure(config: &mut ServiceConfig) {
         rail::HighWaterAnswer,
         rail::SubmissionFenceBody,
         rail::SubmissionFenceAnswer,
-        rail::ExceptionRow
+        rail::ExceptionRow,
+        rail::CloseExceptionBody
     ))
 )]
 struct Document;
 
-/// The OpenAPI document of R1–R7.
+/// The OpenAPI document of R1–R8.
 #[must_use]
 pub fn openapi() -> utoipa::openapi::OpenApi {
     Document::openapi()

@@ -1,9 +1,8 @@
 //! R1.
 
-use super::fenced_out;
+use super::{REPLAYED, TRUE, fenced_out};
 use crate::{State, validate, view};
 use actix_web::HttpResponse;
-use actix_web::http::header::{HeaderName, HeaderValue};
 use actix_web::web::Data;
 use actor_kit::AskError;
 use gateway_kit::{ActorName, ApiError, IdempotencyKey, Json, Noted, Token, Trace};
@@ -12,9 +11,6 @@ use http_contract::{Code, Problem, header};
 use rail_core::{Submit, Submitted};
 use rail_store::{Outcome, Submission, SubmitOutcome, SubmitRequest};
 use std::time::Duration;
-
-const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
-const TRUE: HeaderValue = HeaderValue::from_static("true");
 
 /// Submits a claimed payout to the rail, once. A submission is forwarded once whatever happens: read R2 after anything
 /// but a 200, never submit anew.
@@ -132,9 +128,8 @@ fn refusal(refused: SubmitOutcome) -> ApiError {
     match refused {
         SubmitOutcome::KeyReused => ApiError::new(
             Code::IdempotencyKeyReused,
-            "the idempotency key was used with another body",
+            "the idempotency key was used with another body, or is not this payout's id",
         ),
-        SubmitOutcome::KeyIsNotThePayout => ApiError::invalid(header::IDEMPOTENCY_KEY, "must be the payout's id"),
         SubmitOutcome::FencedOut(refused) => fenced_out(refused),
         SubmitOutcome::AlreadySubmitted(existing) => ApiError::new(
             Code::AlreadySubmitted,

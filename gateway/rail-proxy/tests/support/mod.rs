@@ -399,6 +399,19 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// Waits until a metric shows this.
+    pub async fn await_metric(&self, line: &str, wanted: f64) {
+        tokio::time::timeout(BOUND, async {
+            while self.metric(line).await != wanted {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await
+        .unwrap_or_else(|_| panic!("{line} was never {wanted}"));
+    }
+}
+
 /// Looks a payout up until the verdict is this one.
 pub async fn await_verdict(proxy: &Proxy, payout: &str, verdict: &str) -> Value {
     tokio::time::timeout(BOUND, async {

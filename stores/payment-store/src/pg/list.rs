@@ -174,7 +174,8 @@ pub(super) async fn tally(database: &Transactions, within: Duration) -> Result<T
                                     AND h.state IN ('CLAIMED', 'RAIL_AMBIGUOUS')))
                              ORDER BY p.created_at LIMIT 1),
                             (SELECT min(ambiguous_since) FROM payout WHERE state = 'RAIL_AMBIGUOUS'),
-                            (SELECT count(*) FROM payout WHERE state = 'RAIL_AMBIGUOUS' AND escalated_at IS NOT NULL)",
+                            (SELECT count(*) FROM payout WHERE state = 'RAIL_AMBIGUOUS' AND escalated_at IS NOT NULL),
+                            pay_now_ms()",
                     &[],
                 ),
             ],
@@ -196,5 +197,6 @@ pub(super) async fn tally(database: &Transactions, within: Duration) -> Result<T
         oldest_open_ms: oldest.get(0),
         oldest_ambiguous_ms: oldest.get(1),
         escalated: unsigned(oldest.get(2)),
+        now_ms: oldest.get(3),
     })
 }

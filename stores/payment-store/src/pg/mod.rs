@@ -40,7 +40,7 @@ use pg_kit::{Access, Effect, Pooled, Stopped, Transaction, Transactions, check_n
 use std::time::Duration;
 
 /// The version of paydb's schema that this build works with: the newest of `stores/pay-schema`.
-pub const SCHEMA_VERSION: i32 = 2;
+pub const SCHEMA_VERSION: i32 = 3;
 
 /// How long a start waits for the database.
 const OPEN_WITHIN: Duration = Duration::from_secs(10);
@@ -316,10 +316,10 @@ impl PaymentStore for PgPayments {
         Box::pin(async move { list::audit(&self.database, after, limit, within).await })
     }
 
-    fn escalate(&self, sla: Duration, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>> {
+    fn escalate(&self, since_max_ms: i64, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>> {
         Box::pin(async move {
             let escalated = self
-                .write(within, |tx| escalate::escalate(tx, self.at(), sla, limit))
+                .write(within, |tx| escalate::escalate(tx, self.at(), since_max_ms, limit))
                 .await;
             fault_point!(self.faults, "payment_resource.after_escalate_commit");
             escalated

@@ -5,12 +5,16 @@ use super::Tx;
 use super::rows::{Event, event};
 use rusqlite::params;
 use sql_kit::Decision;
-use std::time::Duration;
 
-pub(super) fn escalate(tx: &Tx<'_>, sla: Duration, limit: u32) -> rusqlite::Result<Decision<Vec<String>>> {
-    let before = tx
-        .now_ms
-        .saturating_sub(i64::try_from(sla.as_millis()).unwrap_or(i64::MAX));
+pub(super) fn escalate(tx: &Tx<'_>, since_max_ms: i64, limit: u32) -> rusqlite::Result<Decision<Vec<String>>> {
+    // Recorded while the clock was ahead (case P31). A second of it is no news.
+    let put_right = tx
+        .db
+        .prepare_cached(
+            "UPDATE payout SET ambiguous_since = min(ambiguous_since, ?1), escalated_at = min(escalated_at, ?1)
+              WHERE state = 'RAIL_AMBIGUOUS' AND (ambiguous_since > ?1 + 1000 OR escalated_at > ?1 + 1000)",
+        )?
+        .execute([tx.now_ms])?;
     let due: Vec<(String, String)> = tx
         .db
         .prepare_cached(
@@ -18,9 +22,9 @@ pub(super) fn escalate(tx: &Tx<'_>, sla: Duration, limit: u32) -> rusqlite::Resu
               WHERE state = 'RAIL_AMBIGUOUS' AND escalated_at IS NULL AND ambiguous_since <= ?1
               ORDER BY ambiguous_since LIMIT ?2",
         )?
-        .query_map(params![before, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map(params![since_max_ms, limit], |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<_, _>>()?;
-    if due.is_empty() {
+    if due.is_empty() && put_right == 0 {
         return Ok(Decision::Rollback(Vec::new()));
     }
     for (payout_id, account_id) in &due {

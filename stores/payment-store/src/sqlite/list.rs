@@ -85,7 +85,7 @@ pub(super) fn audit(db: &Connection, after: u64, limit: u32) -> rusqlite::Result
     .collect()
 }
 
-pub(super) fn tally(db: &Connection) -> rusqlite::Result<Tally> {
+pub(super) fn tally(db: &Connection, now_ms: i64) -> rusqlite::Result<Tally> {
     let mut by_state: Vec<(PayoutState, u64)> = PayoutState::ALL.into_iter().map(|state| (state, 0)).collect();
     let mut counts = db.prepare_cached("SELECT state, n FROM payout_tally")?;
     let mut rows = counts.query([])?;
@@ -115,5 +115,6 @@ pub(super) fn tally(db: &Connection) -> rusqlite::Result<Tally> {
         oldest_ambiguous_ms: one("SELECT min(ambiguous_since) FROM payout WHERE state = 'RAIL_AMBIGUOUS'")?,
         escalated: one("SELECT count(*) FROM payout WHERE state = 'RAIL_AMBIGUOUS' AND escalated_at IS NOT NULL")?
             .map_or(0, unsigned),
+        now_ms,
     })
 }

@@ -362,11 +362,11 @@ impl PaymentStore for SqlitePayments {
         Box::pin(self.read(within, move |db| list::audit(db, after, limit)))
     }
 
-    fn escalate(&self, sla: Duration, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>> {
+    fn escalate(&self, since_max_ms: i64, limit: u32, within: Duration) -> PaymentFuture<'_, Vec<String>> {
         Box::pin(async move {
             let escalated = self
                 .write(within, move |tx| {
-                    let escalated = escalate::escalate(tx, sla, limit);
+                    let escalated = escalate::escalate(tx, since_max_ms, limit);
                     fault_point!(tx.faults, "payment_resource.before_escalate_commit");
                     escalated
                 })
@@ -377,7 +377,8 @@ impl PaymentStore for SqlitePayments {
     }
 
     fn tally(&self, within: Duration) -> PaymentFuture<'_, Tally> {
-        Box::pin(self.read(within, list::tally))
+        let clock = self.clock.clone();
+        Box::pin(self.read(within, move |db| list::tally(db, clock.wall_ms())))
     }
 
     fn health(&self, within: Duration) -> PaymentFuture<'_, ()> {

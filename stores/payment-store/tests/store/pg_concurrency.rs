@@ -406,7 +406,7 @@ async fn an_answer_is_durable_whatever_the_servers_default_is() {
     apply("Q", claim(2)).await;
     b.rail.says("Q", Some("TIMEOUT"), None).await;
     apply("Q", ambiguous(2)).await;
-    store.escalate(Duration::ZERO, 10, WITHIN).await.unwrap();
+    store.escalate(i64::MAX, 10, WITHIN).await.unwrap();
     b.rail.says("Q", Some("ACKED"), Some("r")).await;
     apply("Q", crate::support::resolve(3, payment_store::Resolution::Posted)).await;
     let fence = RaiseFence {
@@ -626,11 +626,11 @@ async fn what_is_settled_costs_nothing_any_more() {
     let store = b.schema().store(Fencing::Enforced).await;
     let before = scans(&b).await;
     store.tally(WITHIN).await.unwrap();
-    store.escalate(Duration::ZERO, 10, WITHIN).await.unwrap();
+    store.escalate(i64::MAX, 10, WITHIN).await.unwrap();
     done(store.apply(command("P", claim(30_000)), WITHIN).await.unwrap());
     b.rail.says("P", Some("TIMEOUT"), None).await;
     done(store.apply(command("P", ambiguous(30_000)), WITHIN).await.unwrap());
-    assert_eq!(store.escalate(Duration::ZERO, 10, WITHIN).await.unwrap(), ["P"]);
+    assert_eq!(store.escalate(i64::MAX, 10, WITHIN).await.unwrap(), ["P"]);
     store.tally(WITHIN).await.unwrap();
     let open = payment_store::PayoutQuery {
         state: Some(PayoutState::Claimed),

@@ -203,13 +203,16 @@ async fn case_p06_post_reconcile_and_late_ack_at_once_write_two_legs() {
 async fn escalation_is_a_flag_and_changes_nothing_else() {
     let b = ambiguous().await;
     assert_eq!(
-        b.store.escalate(Duration::from_secs(3600), 10, WITHIN).await.unwrap(),
+        b.store
+            .escalate(b.store.tally(WITHIN).await.unwrap().now_ms - 3_600_000, 10, WITHIN)
+            .await
+            .unwrap(),
         Vec::<String>::new()
     );
     let before = b.now("P").await;
-    assert_eq!(b.store.escalate(Duration::ZERO, 10, WITHIN).await.unwrap(), ["P"]);
+    assert_eq!(b.store.escalate(i64::MAX, 10, WITHIN).await.unwrap(), ["P"]);
     assert_eq!(
-        b.store.escalate(Duration::ZERO, 10, WITHIN).await.unwrap(),
+        b.store.escalate(i64::MAX, 10, WITHIN).await.unwrap(),
         Vec::<String>::new()
     );
     let after = b.now("P").await;

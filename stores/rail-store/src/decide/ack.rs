@@ -1,7 +1,7 @@
 //! R4: asynchronous acks of the rail (C3.5, C3.7).
 
 use super::{Raise, take};
-use crate::{Ack, AckOutcome, Evidence, ExceptionKind, Outcome, Source, Submission};
+use crate::{Ack, AckOutcome, Evidence, ExceptionKind, Outcome, Settled, Source, Submission};
 use lock_api::UnixMillis;
 
 /// What an ack did.
@@ -13,7 +13,7 @@ pub(crate) struct Acknowledged {
 }
 
 /// Judges an ack by all submissions of the payout, in the order of their intents.
-pub(crate) fn decide(ack: &Ack, submissions: &[Submission], payout_failed: bool, now: UnixMillis) -> Acknowledged {
+pub(crate) fn decide(ack: &Ack, submissions: &[Submission], payout: &Settled, now: UnixMillis) -> Acknowledged {
     let Some(mut meant) = meant(submissions, &ack.evidence).cloned() else {
         return Acknowledged {
             outcome: AckOutcome::Unknown,
@@ -36,14 +36,14 @@ pub(crate) fn decide(ack: &Ack, submissions: &[Submission], payout_failed: bool,
             }),
         };
     }
-    let taken = take(&mut meant, &ack.evidence, Source::Ack, payout_failed, now);
+    let taken = take(&mut meant, &ack.evidence, Source::Ack, payout, now);
     Acknowledged {
         outcome: match (taken.became_outcome, &taken.exception) {
             (true, _) => AckOutcome::Recorded,
             (false, Some(_)) => AckOutcome::Anomaly,
             (false, None) => AckOutcome::Duplicate,
         },
-        changed: taken.became_outcome.then_some(meant),
+        changed: taken.changed.then_some(meant),
         exception: taken.exception,
     }
 }

@@ -3,10 +3,10 @@
 
 #![allow(clippy::disallowed_methods, reason = "a token comes out of the store here")]
 
-use super::late_ack;
 use super::lookup::{Judged, more_than_one, other_money, silence};
+use super::{Raise, late_ack, late_decline};
 use crate::payout::Payout;
-use crate::{Execution, LookupRecord, Outcome, Sighting, Submission, Verdict};
+use crate::{ExceptionKind, Execution, LookupRecord, Outcome, Settled, Sighting, Submission, Verdict};
 use lock_api::{FencingToken, UnixMillis};
 
 /// Judges a lookup of a payout that has no submission. `since`: when the restore was noticed; what was sent before it is
@@ -45,6 +45,9 @@ pub(crate) fn decide(
         executed(&mut judged, lookup, payout, execution, now);
     } else if let Some(reason) = declined.first() {
         judged.verdict = Verdict::Declined;
+        if let Settled::Posted { .. } = payout.settled() {
+            judged.exceptions.push(late_decline(Outcome::Declined.as_str()));
+        }
         judged.submission = submission(lookup, payout, now).map(|row| Submission {
             outcome: Some(Outcome::Declined),
             decline_reason: Some(reason.clone()),
@@ -55,6 +58,13 @@ pub(crate) fn decide(
         judged.saw_nothing = counts;
         // A promise made before the restore was noticed may be older than what was lost.
         let promised = *is_final && lookup.clock_trusted && lookup.asked_at > since;
+        if (counts || promised) && matches!(payout.settled(), Settled::Posted { .. }) {
+            judged.exceptions.push(Raise {
+                kind: ExceptionKind::NotFoundAtRail,
+                detail: "the payout is POSTED and, asked after the visibility horizon, the rail knows of no execution"
+                    .to_owned(),
+            });
+        }
         if second || promised {
             judged.verdict = Verdict::NotReceived;
         }
@@ -69,9 +79,19 @@ fn executed(judged: &mut Judged, lookup: &LookupRecord, payout: &Payout, executi
         return;
     }
     judged.verdict = Verdict::Executed;
-    if payout.has_failed() {
-        judged.exceptions.push(late_ack(reference));
-        return;
+    match payout.settled() {
+        Settled::Failed => return judged.exceptions.push(late_ack(reference)),
+        Settled::Posted {
+            rail_reference: Some(posted),
+        } if posted != *reference => {
+            return judged.exceptions.push(Raise {
+                kind: ExceptionKind::DoublePaymentSuspected,
+                detail: format!(
+                    "the payout is POSTED as {posted} and the rail says that it executed it as {reference}"
+                ),
+            });
+        }
+        Settled::Posted { .. } | Settled::No => {}
     }
     judged.submission = submission(lookup, payout, now).map(|row| Submission {
         outcome: Some(Outcome::Acked),
@@ -109,7 +129,6 @@ fn submission(lookup: &LookupRecord, payout: &Payout, now: UnixMillis) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ExceptionKind;
 
     const RESTORED: UnixMillis = UnixMillis(1_000_000);
     const HORIZON: i64 = 60_000;
@@ -122,6 +141,7 @@ mod tests {
             creditor: r#"{"name":"Ada","account":"DE02"}"#.into(),
             state: state.into(),
             claim_token: (state != "PENDING").then_some(7),
+            rail_reference: (state == "POSTED").then(|| "R1".to_owned()),
         }
     }
 

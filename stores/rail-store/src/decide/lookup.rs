@@ -1,7 +1,9 @@
 //! R3: what may be concluded from what the rail says when asked (C1.2 Evidence).
 
 use super::{Raise, most_telling, take};
-use crate::{Evidence, ExceptionKind, Execution, LookupRecord, Outcome, Sighting, Source, Submission, Verdict};
+use crate::{
+    Evidence, ExceptionKind, Execution, LookupRecord, Outcome, Settled, Sighting, Source, Submission, Verdict,
+};
 use lock_api::UnixMillis;
 
 /// What a lookup led to.
@@ -26,18 +28,19 @@ pub(crate) fn decide(
     lookup: &LookupRecord,
     mut submissions: Vec<Submission>,
     silent_at: Option<UnixMillis>,
-    payout_failed: bool,
+    payout: &Settled,
     now: UnixMillis,
 ) -> Option<Judged> {
     most_telling(&submissions)?;
     let mut work = Work {
         lookup,
         silent_at,
-        payout_failed,
+        payout,
         now,
         changed: Vec::new(),
         exceptions: Vec::new(),
         saw_nothing: false,
+        contradicted: false,
     };
     let mut double = None;
     if let Sighting::Book {
@@ -60,9 +63,29 @@ pub(crate) fn decide(
         exceptions: work.exceptions,
         saw_nothing: work.saw_nothing,
         executions,
-        verdict: Verdict::of(now.outcome),
+        verdict: verdict(&lookup.sighting, &now, work.contradicted),
         submission: Some(now),
     })
+}
+
+/// What can be concluded. The rail's own book comes first, since a settled payout may keep its submission from becoming
+/// what the rail says; what contradicts what is recorded concludes nothing (cases P21, P29).
+fn verdict(sighting: &Sighting, now: &Submission, contradicted: bool) -> Verdict {
+    let Sighting::Book {
+        executions, declined, ..
+    } = sighting
+    else {
+        return Verdict::of(now.outcome);
+    };
+    match (executions.is_empty(), declined.is_empty(), now.outcome) {
+        _ if contradicted => Verdict::Inconclusive,
+        (false, _, Some(Outcome::Declined | Outcome::NotSent)) => Verdict::Inconclusive,
+        (false, ..) => Verdict::Executed,
+        (true, false, Some(Outcome::Acked | Outcome::NotSent)) => Verdict::Inconclusive,
+        (true, false, _) if now.rail_reference.is_some() => Verdict::Inconclusive,
+        (true, false, _) => Verdict::Declined,
+        (true, true, outcome) => Verdict::of(outcome),
+    }
 }
 
 /// What is said of more than one execution.
@@ -106,15 +129,27 @@ pub(super) fn silence(lookup: &LookupRecord, since: UnixMillis, silent_at: Optio
 struct Work<'a> {
     lookup: &'a LookupRecord,
     silent_at: Option<UnixMillis>,
-    payout_failed: bool,
+    payout: &'a Settled,
     now: UnixMillis,
     changed: Vec<Submission>,
     exceptions: Vec<Raise>,
     saw_nothing: bool,
+    /// The rail speaks of other money, or does not know of what counts as paid.
+    contradicted: bool,
 }
 
 impl Work<'_> {
     fn judge(&mut self, submissions: &mut [Submission], executions: &[Execution], declined: &[String], is_final: bool) {
+        // The reference that is recorded, and other money.
+        for execution in executions {
+            let named = submissions
+                .iter()
+                .find(|s| s.rail_reference.as_deref() == Some(execution.rail_reference.as_str()));
+            if let Some(other) = named.and_then(|s| other_money(execution, s.amount_minor, &s.currency)) {
+                self.contradicted = true;
+                self.exceptions.push(other);
+            }
+        }
         // An execution is evidence for the submission that already names it, else for the oldest that names none. With
         // the fence on there is one submission, and at most one execution to find.
         let mut unnamed: Vec<_> = executions
@@ -128,7 +163,7 @@ impl Work<'_> {
         unnamed.reverse();
         let alone = submissions.len() == 1;
         for submission in submissions {
-            if submission.outcome == Some(Outcome::Acked) {
+            if submission.outcome == Some(Outcome::Acked) && !executions.is_empty() {
                 // The next execution that nobody names belongs to a submission that is still open, where there is one.
                 if alone
                     && executions.len() == 1
@@ -150,6 +185,7 @@ impl Work<'_> {
     /// An execution becomes the outcome, unless the rail speaks of other money.
     fn execution(&mut self, submission: &mut Submission, execution: &Execution) {
         if let Some(other) = other_money(execution, submission.amount_minor, &submission.currency) {
+            self.contradicted = true;
             self.exceptions.push(other);
             return;
         }
@@ -160,8 +196,8 @@ impl Work<'_> {
     }
 
     fn evidence(&mut self, submission: &mut Submission, evidence: &Evidence) {
-        let taken = take(submission, evidence, Source::Lookup, self.payout_failed, self.now);
-        if taken.became_outcome {
+        let taken = take(submission, evidence, Source::Lookup, self.payout, self.now);
+        if taken.changed {
             self.changed.push(submission.clone());
         }
         self.exceptions.extend(taken.exception);
@@ -172,7 +208,10 @@ impl Work<'_> {
     /// only when this is the second such lookup after the visibility horizon, or the rail promises that nothing will
     /// come. An intent that was forwarded and has no outcome stays as it is, for a human.
     fn nothing(&mut self, submission: &mut Submission, is_final: bool) {
+        self.missed(submission, is_final);
         let since = match (submission.outcome, submission.forwarded_at) {
+            // The rail said once that it executed it: its silence concludes nothing.
+            _ if submission.rail_reference.is_some() => return,
             (Some(Outcome::Timeout), _) => submission.outcome_at.unwrap_or(submission.intent_at),
             (None, None) => submission.intent_at,
             _ => return,
@@ -184,6 +223,36 @@ impl Work<'_> {
             submission.cause = Some(not_received_by(second).to_owned());
             submission.outcome_at = Some(self.now);
             self.changed.push(submission.clone());
+        }
+    }
+
+    /// The rail knows nothing of what counts as paid. One such answer after the visibility horizon is enough for a human
+    /// to look at, and none of them is answered as executed (cases P21, P29).
+    fn missed(&mut self, submission: &Submission, is_final: bool) {
+        let executed = submission.rail_reference.as_deref();
+        let said = match (executed, self.payout) {
+            (Some(reference), _) => format!("the rail executed it as {reference}"),
+            (None, Settled::Posted { rail_reference: None }) => "the payout is POSTED".to_owned(),
+            (
+                None,
+                Settled::Posted {
+                    rail_reference: Some(reference),
+                },
+            ) => format!("the payout is POSTED as {reference}"),
+            (None, _) => return,
+        };
+        let since = submission
+            .outcome_at
+            .or(submission.forwarded_at)
+            .unwrap_or(submission.intent_at);
+        let (late, _) = silence(self.lookup, since, None);
+        // Asked within the horizon the rail may not show it yet; a clock that cannot be trusted does not say which.
+        self.contradicted |= executed.is_some() && (late || is_final || !self.lookup.clock_trusted);
+        if late || is_final {
+            self.exceptions.push(Raise {
+                kind: ExceptionKind::NotFoundAtRail,
+                detail: format!("{said} and, asked after the visibility horizon, the rail knows of no execution"),
+            });
         }
     }
 }

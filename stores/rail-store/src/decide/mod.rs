@@ -4,6 +4,7 @@
 //! database.
 
 pub(crate) mod ack;
+pub(crate) mod close;
 pub(crate) mod evidence;
 pub(crate) mod fence;
 pub(crate) mod forward;
@@ -12,4 +13,5 @@ pub(crate) mod lookup;
 pub(crate) mod mark;
 pub(crate) mod submit;
 
-pub(crate) use evidence::{Raise, late_ack, most_telling, take};
+pub(crate) use close::decide as close;
+pub(crate) use evidence::{Raise, late_ack, late_decline, most_telling, take};

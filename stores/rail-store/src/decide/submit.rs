@@ -10,8 +10,6 @@ use sha2::{Digest, Sha256};
 pub(crate) struct Facts {
     /// This token's submission of this payout.
     pub own: Option<Submission>,
-    /// Whether any submission has this key.
-    pub key_used: bool,
     /// What follows is looked at with the fence on alone.
     pub fenced: Option<FencedFacts>,
 }
@@ -46,12 +44,9 @@ pub(crate) fn decide(
             SubmitOutcome::KeyReused
         });
     }
+    // The key of a submission is its payout's id: any other belongs to another payout (case P37).
     if request.idempotency_key != request.payout_id {
-        return Ok(if facts.key_used {
-            SubmitOutcome::KeyReused
-        } else {
-            SubmitOutcome::KeyIsNotThePayout
-        });
+        return Ok(SubmitOutcome::KeyReused);
     }
     if let Some(fenced) = facts.fenced
         && let Some(refused) = refused(request, fenced)?

@@ -1,7 +1,7 @@
 //! R4: asynchronous acks of the rail (C3.5, C3.7).
 
 use super::At;
-use super::rows::{OF_PAYOUT_LOCKED, PAYOUT_STATE_LOCKED, has_failed, submissions_of};
+use super::rows::{OF_PAYOUT_LOCKED, PAYOUT_STATE_LOCKED, SETTLED, settled, submissions_of};
 use super::writes::Writes;
 use crate::decide::ack::decide;
 use crate::{Ack, AckOutcome};
@@ -12,9 +12,13 @@ pub(super) async fn record(tx: Transaction, at: At, ack: &Ack) -> Result<AckOutc
     // The rail's reference for us is the payout's id (C1.2).
     let payout: [Param<'_>; 1] = [(&ack.client_reference, Type::TEXT)];
     let (tx, answers) = tx
-        .flight(&[(PAYOUT_STATE_LOCKED, &payout), (OF_PAYOUT_LOCKED, &payout)])
+        .flight(&[
+            (PAYOUT_STATE_LOCKED, &payout),
+            (OF_PAYOUT_LOCKED, &payout),
+            (SETTLED, &payout),
+        ])
         .await?;
-    let done = decide(ack, &submissions_of(&answers, 1)?, has_failed(&answers, 0)?, at.now);
+    let done = decide(ack, &submissions_of(&answers, 1)?, &settled(&answers, 2)?, at.now);
     let mut writes = Writes::default();
     if let Some(changed) = &done.changed {
         writes.outcome(changed);

@@ -1,7 +1,7 @@
 //! What the forwarder writes: `forwarded_at` before it opens a connection, the outcome after it closed it (C1.2).
 
 use super::At;
-use super::rows::{has_failed, submissions, submissions_of};
+use super::rows::{settled, submissions, submissions_of};
 use super::writes::Writes;
 use crate::decide::{forward, take};
 use crate::{Evidence, ForwardClaim, Source, Submission};
@@ -47,14 +47,19 @@ pub(super) async fn record(
                 &id,
             ),
             (submissions!("WHERE submission_id = $1 FOR UPDATE"), &id),
+            (
+                "SELECT state, rail_reference FROM payout
+                  WHERE payout_id = (SELECT payout_id FROM rail_submission WHERE submission_id = $1)",
+                &id,
+            ),
         ])
         .await?;
-    let failed = has_failed(&answers, 0)?;
+    let payout = settled(&answers, 2)?;
     let mut submission = submissions_of(&answers, 1)?.pop();
     let mut writes = Writes::default();
     if let Some(submission) = &mut submission {
-        let taken = take(submission, evidence, Source::Answer, failed, at.now);
-        if taken.became_outcome {
+        let taken = take(submission, evidence, Source::Answer, &payout, at.now);
+        if taken.changed {
             writes.outcome(submission);
         }
         if let Some(raise) = &taken.exception {

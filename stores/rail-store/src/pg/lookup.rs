@@ -2,11 +2,11 @@
 
 use super::At;
 use super::epoch::{EPOCH, Epoch};
-use super::rows::{OF_PAYOUT_LOCKED, PAYOUT, PAYOUT_STATE_LOCKED, get, has_failed, known, one, submissions_of};
+use super::rows::{OF_PAYOUT_LOCKED, PAYOUT, PAYOUT_STATE_LOCKED, get, known, one, submissions_of};
 use super::writes::Writes;
 use crate::decide::{found, lookup};
-use crate::payout::Known;
-use crate::{LookupOutcome, LookupRecord};
+use crate::payout::{Known, Payout};
+use crate::{LookupOutcome, LookupRecord, Settled};
 use lock_api::UnixMillis;
 use pg_kit::{Param, Stopped, Transaction};
 use tokio_postgres::types::Type;
@@ -36,10 +36,15 @@ pub(super) async fn record(
     let silent = one(&answers, 2)?;
     let (ever, this_epoch): (Option<i64>, Option<i64>) = (get(silent, 0)?, get(silent, 1)?);
     let submissions = submissions_of(&answers, 1)?;
-    let failed = has_failed(&answers, 0)?;
+    // Read after its row was locked: it stands until the end of the transaction.
+    let payout = match known(&answers, 3)? {
+        Known::Payout(payout) => Some(payout),
+        Known::Missing | Known::Nothing => None,
+    };
+    let settled = payout.as_ref().map_or(Settled::No, Payout::settled);
     let mut writes = Writes::default();
     let mut inserted = None;
-    let judged = match lookup::decide(lookup, submissions, ever.map(UnixMillis), failed, at.now) {
+    let judged = match lookup::decide(lookup, submissions, ever.map(UnixMillis), &settled, at.now) {
         Some(judged) => judged,
         None => {
             let epoch = Epoch::of(&answers, 4)?;
@@ -47,8 +52,7 @@ pub(super) async fn record(
                 tx.rollback().await;
                 return Ok(None);
             }
-            let (true, Some(since), Known::Payout(payout)) = (epoch.rail_unasked, epoch.since, known(&answers, 3)?)
-            else {
+            let (true, Some(since), Some(payout)) = (epoch.rail_unasked, epoch.since, payout) else {
                 tx.rollback().await;
                 return Ok(Some(None));
             };

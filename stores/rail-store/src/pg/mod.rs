@@ -18,6 +18,7 @@
 //! recorded under a share lock of the payout's row, which the payment row locks before it reads the evidence.
 
 mod ack;
+mod close;
 mod epoch;
 mod fence;
 mod forward;
@@ -31,8 +32,9 @@ mod tests;
 mod writes;
 
 use crate::{
-    AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, Fencing, ForwardClaim, Gauges,
-    HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
+    AccountFence, Ack, AckOutcome, CloseException, CloseOutcome, Evidence, Exception, ExceptionFilter, FenceOutcome,
+    FenceRequest, Fencing, ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter,
+    RailStore, Submission, SubmitOutcome, SubmitRequest,
 };
 use host_kit::{Clock, Host};
 use lock_api::{FencingToken, StoreError, StoreFuture, UnixMillis};
@@ -42,7 +44,7 @@ use std::future::Future;
 use std::time::Duration;
 
 /// The version of paydb's schema that this program works on.
-pub const SCHEMA_VERSION: i32 = 2;
+pub const SCHEMA_VERSION: i32 = 3;
 
 /// How long opening may take.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
@@ -243,8 +245,25 @@ impl RailStore for PgRail {
         Box::pin(async move { rows::lookups(&self.transactions, &payout_id, limit, within).await })
     }
 
-    fn exceptions(&self, after: u64, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Exception>> {
-        Box::pin(async move { rows::exceptions(&self.transactions, after, limit, within).await })
+    fn exceptions(
+        &self,
+        filter: ExceptionFilter,
+        after: u64,
+        limit: u32,
+        within: Duration,
+    ) -> StoreFuture<'_, Vec<Exception>> {
+        Box::pin(async move { rows::exceptions(&self.transactions, filter, after, limit, within).await })
+    }
+
+    fn exception(&self, seq: u64, within: Duration) -> StoreFuture<'_, Option<Exception>> {
+        Box::pin(async move { rows::exception(&self.transactions, seq, within).await })
+    }
+
+    fn close_exception(&self, close: CloseException, within: Duration) -> StoreFuture<'_, CloseOutcome> {
+        Box::pin(async move {
+            let close = &close;
+            self.write(within, |tx, at| close::close(tx, at, close)).await
+        })
     }
 
     fn survey(&self, within: Duration) -> StoreFuture<'_, Gauges> {

@@ -3,7 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a token comes out of the store here")]
 
 use crate::payout::{Known, Malformed, Payout};
-use crate::{Exception, Lookup, Outcome, OutcomeFilter, Submission};
+use crate::{Exception, ExceptionFilter, Lookup, Outcome, OutcomeFilter, Settled, Submission};
 use lock_api::{FencingToken, StoreError, UnixMillis};
 use pg_kit::{Param, Transactions};
 use std::time::Duration;
@@ -33,7 +33,11 @@ pub(super) const OF_PAYOUT_LOCKED: &str = submissions!("WHERE payout_id = $1 ORD
 pub(super) const OF_TOKEN: &str = submissions!("WHERE payout_id = $1 AND token = $2 ORDER BY seq");
 
 pub(super) const PAYOUT: &str =
-    "SELECT account_id, amount_minor, currency, creditor, state, claim_token FROM payout WHERE payout_id = $1";
+    "SELECT account_id, amount_minor, currency, creditor, state, claim_token, rail_reference
+       FROM payout WHERE payout_id = $1";
+
+/// Whether a payout is settled, and with which reference. Read after its row was locked.
+pub(super) const SETTLED: &str = "SELECT state, rail_reference FROM payout WHERE payout_id = $1";
 
 /// A payout's state, its row locked in share mode.
 pub(super) const PAYOUT_STATE_LOCKED: &str = "SELECT rail_payout_state($1)";
@@ -129,13 +133,16 @@ pub(super) fn known(answers: &[Vec<Row>], n: usize) -> Result<Known, StoreError>
         state: get(row, 4)?,
         // A token that no lock store can have minted is nobody's.
         claim_token: get::<Option<i64>>(row, 5)?.and_then(|token| u64::try_from(token).ok()),
+        rail_reference: get(row, 6)?,
     }))
 }
 
-/// Whether the payout whose state the `n`th statement of a flight answered is settled as FAILED.
-pub(super) fn has_failed(answers: &[Vec<Row>], n: usize) -> Result<bool, StoreError> {
-    let state = nth(answers, n)?.first().map(|row| get::<Option<String>>(row, 0));
-    Ok(state.transpose()?.flatten().as_deref() == Some("FAILED"))
+/// Where the payout that the `n`th statement of a flight answered stands. A later statement than the one that locks it.
+pub(super) fn settled(answers: &[Vec<Row>], n: usize) -> Result<Settled, StoreError> {
+    let Some(row) = nth(answers, n)?.first() else {
+        return Ok(Settled::No);
+    };
+    Ok(Settled::of(&get::<String>(row, 0)?, get(row, 1)?))
 }
 
 pub(super) async fn read_of_payout(
@@ -198,18 +205,24 @@ pub(super) async fn lookups(
     Ok(newest)
 }
 
-pub(super) async fn exceptions(
-    transactions: &Transactions,
-    after: u64,
-    limit: u32,
-    within: Duration,
-) -> Result<Vec<Exception>, StoreError> {
-    let (after, limit) = (signed(after), i64::from(limit));
-    let params: [Param<'_>; 2] = [(&after, Type::INT8), (&limit, Type::INT8)];
-    let sql = "SELECT exception_id, payout_id, at, kind, detail, closed_by
-                 FROM rail_exception WHERE exception_id > $1 ORDER BY exception_id LIMIT $2";
-    let answers = transactions.read(within, &[(sql, &params)]).await?;
-    nth(&answers, 0)?
+macro_rules! exceptions {
+    ($rest:literal) => {
+        concat!(
+            "SELECT exception_id, payout_id, at, kind, detail, closed_by, closed_at, closed_reason FROM rail_exception ",
+            $rest
+        )
+    };
+}
+
+/// One exception.
+pub(super) const EXCEPTION: &str = exceptions!("WHERE exception_id = $1");
+
+/// The same, to be changed.
+pub(super) const EXCEPTION_LOCKED: &str = exceptions!("WHERE exception_id = $1 FOR UPDATE");
+
+/// The exceptions that the `n`th statement of a flight answered.
+pub(super) fn exceptions_of(answers: &[Vec<Row>], n: usize) -> Result<Vec<Exception>, StoreError> {
+    nth(answers, n)?
         .iter()
         .map(|row| {
             Ok(Exception {
@@ -219,7 +232,41 @@ pub(super) async fn exceptions(
                 kind: get(row, 3)?,
                 detail: get(row, 4)?,
                 closed_by: get(row, 5)?,
+                closed_at: get::<Option<i64>>(row, 6)?.map(UnixMillis),
+                closed_reason: get(row, 7)?,
             })
         })
         .collect()
+}
+
+pub(super) async fn exceptions(
+    transactions: &Transactions,
+    filter: ExceptionFilter,
+    after: u64,
+    limit: u32,
+    within: Duration,
+) -> Result<Vec<Exception>, StoreError> {
+    let (after, limit) = (signed(after), i64::from(limit));
+    let params: [Param<'_>; 2] = [(&after, Type::INT8), (&limit, Type::INT8)];
+    let sql = match filter {
+        ExceptionFilter::All => exceptions!("WHERE exception_id > $1 ORDER BY exception_id LIMIT $2"),
+        ExceptionFilter::Open => {
+            exceptions!("WHERE exception_id > $1 AND closed_by IS NULL ORDER BY exception_id LIMIT $2")
+        }
+        ExceptionFilter::Closed => {
+            exceptions!("WHERE exception_id > $1 AND closed_by IS NOT NULL ORDER BY exception_id LIMIT $2")
+        }
+    };
+    exceptions_of(&transactions.read(within, &[(sql, &params)]).await?, 0)
+}
+
+pub(super) async fn exception(
+    transactions: &Transactions,
+    seq: u64,
+    within: Duration,
+) -> Result<Option<Exception>, StoreError> {
+    let seq = signed(seq);
+    let params: [Param<'_>; 1] = [(&seq, Type::INT8)];
+    let answers = transactions.read(within, &[(EXCEPTION, &params)]).await?;
+    Ok(exceptions_of(&answers, 0)?.pop())
 }

@@ -13,8 +13,6 @@ use pg_kit::{Param, Statement, Stopped, Transaction};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-pub(super) const KEY_USED: &str = "SELECT EXISTS (SELECT 1 FROM rail_submission WHERE idempotency_key = $1)";
-
 /// The mark's row lock, then all that is decided by, in one flight; the intent and COMMIT in a second one. Whatever is
 /// not an intent is rolled back, the advanced mark included. None: the database was restored, and the new epoch is to be
 /// recorded first.
@@ -30,7 +28,6 @@ pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> 
     let account_token: [Param<'_>; 2] = [(&request.account_id, Type::TEXT), (&token, Type::INT8)];
     let payout: [Param<'_>; 1] = [(&request.payout_id, Type::TEXT)];
     let payout_token: [Param<'_>; 2] = [(&request.payout_id, Type::TEXT), (&token, Type::INT8)];
-    let key: [Param<'_>; 1] = [(&request.idempotency_key, Type::TEXT)];
 
     let fenced: [Statement<'_>; 6] = [
         (RISE_TO_SUBMIT, &rise),
@@ -40,7 +37,7 @@ pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> 
         (PAYOUT, &payout),
         (EPOCH, &payout),
     ];
-    let either: [Statement<'_>; 2] = [(OF_TOKEN, &payout_token), (KEY_USED, &key)];
+    let either: [Statement<'_>; 1] = [(OF_TOKEN, &payout_token)];
     let is_fenced = at.fencing.is_enforced();
     let statements = if is_fenced {
         [fenced.as_slice(), &either].concat()
@@ -61,7 +58,6 @@ pub(super) async fn submit(tx: Transaction, at: At, request: &SubmitRequest) -> 
     }
     let facts = Facts {
         own: telling(&answers, first)?,
-        key_used: get(one(&answers, first + 1)?, 0)?,
         fenced,
     };
     let mut outcome = decide(request, facts, at.fencing, at.now).map_err(StoreError::from)?;

@@ -4,7 +4,7 @@ use super::At;
 use super::rows::{get, natural, nth, one};
 use super::writes::Writes;
 use crate::Gauges;
-use crate::decide::late_ack;
+use crate::decide::{Raise, late_ack, late_decline};
 use lock_api::{StoreError, UnixMillis};
 use pg_kit::{Stopped, Transaction, Transactions};
 use std::time::Duration;
@@ -19,6 +19,16 @@ pub(super) const SETTLED_AGAINST_THE_RAIL: &str = "SELECT s.payout_id, s.rail_re
                          WHERE e.payout_id = s.payout_id AND e.kind = 'LATE_ACK_AFTER_FAILED')
       LIMIT 100";
 
+/// Payouts that are POSTED although their submission was declined, likewise.
+pub(super) const POSTED_AGAINST_THE_RAIL: &str = "SELECT s.payout_id, s.outcome
+       FROM (SELECT payout_id, outcome FROM rail_submission WHERE outcome = 'DECLINED'
+              ORDER BY outcome DESC, seq DESC LIMIT 5000) AS s
+       JOIN payout AS p ON p.payout_id = s.payout_id AND p.state = 'POSTED'
+      WHERE NOT EXISTS (SELECT 1 FROM rail_submission AS o WHERE o.payout_id = s.payout_id AND o.outcome = 'ACKED')
+        AND NOT EXISTS (SELECT 1 FROM rail_exception AS e
+                         WHERE e.payout_id = s.payout_id AND e.kind = 'LATE_DECLINE_AFTER_POSTED')
+      LIMIT 100";
+
 /// Since when the oldest submission without a known outcome has been so. A payout that a human settled leaves its
 /// submission as it was: it is nobody's worry any more.
 pub(super) const AMBIGUOUS_SINCE: &str = "SELECT min(at) FROM (
@@ -30,11 +40,11 @@ pub(super) const AMBIGUOUS_SINCE: &str = "SELECT min(at) FROM (
 
 pub(super) const EXCEPTIONS_OPEN: &str = "SELECT count(*) FROM rail_exception WHERE closed_by IS NULL";
 
-/// The ids of payouts settled against the rail with the rail's references, and what the metrics show.
+/// The ids of payouts settled against the rail with what is to be said of each, and what the metrics show.
 pub(super) async fn look(
     transactions: &Transactions,
     within: Duration,
-) -> Result<(Vec<(String, String)>, Gauges), StoreError> {
+) -> Result<(Vec<(String, Raise)>, Gauges), StoreError> {
     let answers = transactions
         .read(
             within,
@@ -42,13 +52,17 @@ pub(super) async fn look(
                 (SETTLED_AGAINST_THE_RAIL, &[]),
                 (AMBIGUOUS_SINCE, &[]),
                 (EXCEPTIONS_OPEN, &[]),
+                (POSTED_AGAINST_THE_RAIL, &[]),
             ],
         )
         .await?;
-    let found = nth(&answers, 0)?
+    let failed = nth(&answers, 0)?
         .iter()
-        .map(|row| Ok((get(row, 0)?, get(row, 1)?)))
-        .collect::<Result<_, StoreError>>()?;
+        .map(|row| Ok((get(row, 0)?, late_ack(&get::<String>(row, 1)?))));
+    let posted = nth(&answers, 3)?
+        .iter()
+        .map(|row| Ok((get(row, 0)?, late_decline(&get::<String>(row, 1)?))));
+    let found = failed.chain(posted).collect::<Result<_, StoreError>>()?;
     let gauges = Gauges {
         ambiguous_since: get::<Option<i64>>(one(&answers, 1)?, 0)?.map(UnixMillis),
         exceptions_open: natural(one(&answers, 2)?, 0)?,
@@ -56,10 +70,10 @@ pub(super) async fn look(
     Ok((found, gauges))
 }
 
-pub(super) async fn raise(tx: Transaction, at: At, found: &[(String, String)]) -> Result<(), Stopped> {
+pub(super) async fn raise(tx: Transaction, at: At, found: &[(String, Raise)]) -> Result<(), Stopped> {
     let mut writes = Writes::default();
-    for (payout_id, reference) in found {
-        writes.raise(payout_id, &late_ack(reference), at.now);
+    for (payout_id, raise) in found {
+        writes.raise(payout_id, raise, at.now);
     }
     writes.commit(tx).await.map(drop)
 }

@@ -6,7 +6,7 @@
     reason = "a test says what is wrong by panicking"
 )]
 
-use super::{epoch, forward, high_water, lookup, rows, submit, survey};
+use super::{epoch, forward, high_water, lookup, rows, survey};
 use host_kit::Host;
 use pay_schema::PaySchema;
 use pg_kit::Access;
@@ -52,7 +52,10 @@ async fn every_statement_finds_its_rows_by_an_index() {
         ("text", "'p'", high_water::MARK_OF_PAYOUT),
         ("text, bigint", "'a', 1", high_water::TOKEN_USED),
         ("text", "'p'", lookup::SILENT_AT),
-        ("text", "'k'", submit::KEY_USED),
+        ("text", "'p'", rows::SETTLED),
+        ("bigint", "1", rows::EXCEPTION),
+        ("bigint", "1", rows::EXCEPTION_LOCKED),
+        ("", "", survey::POSTED_AGAINST_THE_RAIL),
         ("", "", survey::SETTLED_AGAINST_THE_RAIL),
         ("", "", survey::AMBIGUOUS_SINCE),
         ("", "", survey::EXCEPTIONS_OPEN),

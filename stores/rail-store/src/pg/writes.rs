@@ -2,7 +2,7 @@
 
 use super::rows::{corrupt, get, nth, one, signed};
 use crate::decide::Raise;
-use crate::{LookupRecord, Outcome, Submission, decide};
+use crate::{CloseException, LookupRecord, Outcome, Submission, decide};
 use lock_api::{StoreError, UnixMillis};
 use pg_kit::{Param, Stopped, Transaction};
 use tokio_postgres::Row;
@@ -131,6 +131,18 @@ impl Writes {
         .text(raise.kind.as_str())
         .text(&raise.detail);
         self.push(write)
+    }
+
+    /// An exception's end.
+    pub(super) fn close(&mut self, close: &CloseException, now: UnixMillis) {
+        let write = Write::new(
+            "UPDATE rail_exception SET closed_by = $2, closed_at = $3, closed_reason = $4 WHERE exception_id = $1",
+        )
+        .int(signed(close.seq))
+        .text(&close.operator)
+        .int(now.0)
+        .text(&close.reason);
+        self.push(write);
     }
 
     /// A lookup, of the epoch that stands when it is written.

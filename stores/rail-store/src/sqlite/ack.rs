@@ -6,9 +6,9 @@ use crate::{Ack, AckOutcome};
 
 pub(super) fn record(tx: &Tx<'_>, ack: &Ack) -> rusqlite::Result<AckOutcome> {
     // The rail's reference for us is the payout's id (C1.2).
-    let failed = payout_view::has_failed(tx.db, &ack.client_reference)?;
+    let payout = payout_view::settled(tx.db, &ack.client_reference)?;
     let submissions = rows::all_of_payout(tx.db, &ack.client_reference)?;
-    let done = decide(ack, &submissions, failed, tx.now);
+    let done = decide(ack, &submissions, &payout, tx.now);
     if let Some(changed) = &done.changed {
         rows::write_outcome(tx.db, changed)?;
     }

@@ -31,9 +31,9 @@ pub(super) fn record(tx: &Tx<'_>, submission_id: &str, evidence: &Evidence) -> r
     let Some(mut submission) = rows::by_id(tx.db, submission_id)? else {
         return Ok(None);
     };
-    let failed = payout_view::has_failed(tx.db, &submission.payout_id)?;
-    let taken = take(&mut submission, evidence, Source::Answer, failed, tx.now);
-    if taken.became_outcome {
+    let payout = payout_view::settled(tx.db, &submission.payout_id)?;
+    let taken = take(&mut submission, evidence, Source::Answer, &payout, tx.now);
+    if taken.changed {
         rows::write_outcome(tx.db, &submission)?;
     }
     if let Some(raise) = &taken.exception {

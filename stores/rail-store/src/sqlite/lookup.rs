@@ -13,8 +13,8 @@ pub(super) fn record(tx: &Tx<'_>, lookup: &LookupRecord) -> rusqlite::Result<Opt
         .prepare_cached("SELECT max(at) FROM rail_lookup WHERE payout_id = ?1 AND saw_nothing")?
         .query_row([&lookup.payout_id], |row| row.get::<_, Option<i64>>(0))?
         .map(UnixMillis);
-    let failed = payout_view::has_failed(tx.db, &lookup.payout_id)?;
-    let Some(judged) = decide(lookup, submissions, silent_at, failed, tx.now) else {
+    let payout = payout_view::settled(tx.db, &lookup.payout_id)?;
+    let Some(judged) = decide(lookup, submissions, silent_at, &payout, tx.now) else {
         return Ok(None);
     };
     let double_found = match &judged.double {

@@ -16,8 +16,9 @@ mod submit;
 mod survey;
 
 use crate::{
-    AccountFence, Ack, AckOutcome, Evidence, Exception, FenceOutcome, FenceRequest, Fencing, ForwardClaim, Gauges,
-    HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter, RailStore, Submission, SubmitOutcome, SubmitRequest,
+    AccountFence, Ack, AckOutcome, CloseException, CloseOutcome, Evidence, Exception, ExceptionFilter, FenceOutcome,
+    FenceRequest, Fencing, ForwardClaim, Gauges, HighWater, Lookup, LookupOutcome, LookupRecord, OutcomeFilter,
+    RailStore, Submission, SubmitOutcome, SubmitRequest,
 };
 use host_kit::{Clock, Host};
 use lock_api::{FencingToken, StoreError, StoreFuture, UnixMillis};
@@ -25,11 +26,18 @@ use sql_kit::{Attach, BatchSizes, Decision, Location, Migration, SqlError, Sqlit
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "rail",
-    sql: include_str!("../../migrations/001_rail.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "rail",
+        sql: include_str!("../../migrations/001_rail.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "exceptions",
+        sql: include_str!("../../migrations/002_exceptions.sql"),
+    },
+];
 
 /// Where the store lives and whose payouts it looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,8 +237,28 @@ impl RailStore for SqliteRailStore {
         self.read(within, move |db| rows::lookups(db, &payout_id, limit))
     }
 
-    fn exceptions(&self, after: u64, limit: u32, within: Duration) -> StoreFuture<'_, Vec<Exception>> {
-        self.read(within, move |db| rows::exceptions(db, after, limit))
+    fn exceptions(
+        &self,
+        filter: ExceptionFilter,
+        after: u64,
+        limit: u32,
+        within: Duration,
+    ) -> StoreFuture<'_, Vec<Exception>> {
+        self.read(within, move |db| rows::exceptions(db, filter, after, limit))
+    }
+
+    fn exception(&self, seq: u64, within: Duration) -> StoreFuture<'_, Option<Exception>> {
+        self.read(within, move |db| rows::exception_by_id(db, seq))
+    }
+
+    fn close_exception(&self, close: CloseException, within: Duration) -> StoreFuture<'_, CloseOutcome> {
+        self.write(within, move |tx| {
+            let outcome = rows::close_exception(tx, &close)?;
+            Ok(match outcome {
+                CloseOutcome::Closed(_) => Decision::Commit(outcome),
+                unchanged => Decision::Rollback(unchanged),
+            })
+        })
     }
 
     fn survey(&self, within: Duration) -> StoreFuture<'_, Gauges> {

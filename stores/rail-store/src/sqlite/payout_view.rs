@@ -1,6 +1,7 @@
 //! The payment row's file, read only. Where the file or its table does not exist yet nothing is known about payouts, and
 //! nothing is guessed. A file that exists and cannot be read is an error.
 
+use crate::Settled;
 use crate::payout::{Known, Payout};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -23,7 +24,7 @@ pub(super) fn payout(db: &Connection, payout_id: &str) -> rusqlite::Result<Known
         return Ok(Known::Nothing);
     }
     let mut statement = db.prepare_cached(
-        "SELECT account_id, amount_minor, currency, creditor, state, claim_token
+        "SELECT account_id, amount_minor, currency, creditor, state, claim_token, rail_reference
            FROM payment.payout WHERE payout_id = ?1",
     )?;
     let payout = statement
@@ -38,17 +39,23 @@ pub(super) fn payout(db: &Connection, payout_id: &str) -> rusqlite::Result<Known
                 claim_token: row
                     .get::<_, Option<i64>>(5)?
                     .and_then(|token| u64::try_from(token).ok()),
+                rail_reference: row.get(6)?,
             })
         })
         .optional()?;
     Ok(payout.map_or(Known::Missing, Known::Payout))
 }
 
-/// Whether the payout is settled as FAILED, as far as can be seen.
-pub(super) fn has_failed(db: &Connection, payout_id: &str) -> rusqlite::Result<bool> {
+/// Whether the payout is settled, and as what, as far as can be seen.
+pub(super) fn settled(db: &Connection, payout_id: &str) -> rusqlite::Result<Settled> {
     if !is_there(db)? {
-        return Ok(false);
+        return Ok(Settled::No);
     }
-    db.prepare_cached("SELECT 1 FROM payment.payout WHERE payout_id = ?1 AND state = 'FAILED'")?
-        .exists([payout_id])
+    let settled = db
+        .prepare_cached("SELECT state, rail_reference FROM payment.payout WHERE payout_id = ?1")?
+        .query_row([payout_id], |row| {
+            Ok(Settled::of(&row.get::<_, String>(0)?, row.get(1)?))
+        })
+        .optional()?;
+    Ok(settled.unwrap_or(Settled::No))
 }

@@ -4,7 +4,7 @@
 
 use super::Tx;
 use crate::decide::Raise;
-use crate::{Exception, Lookup, Outcome, OutcomeFilter, Submission};
+use crate::{CloseException, CloseOutcome, Exception, ExceptionFilter, Lookup, Outcome, OutcomeFilter, Submission};
 use lock_api::{FencingToken, UnixMillis};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -191,20 +191,54 @@ pub(super) fn lookups(db: &Connection, payout_id: &str, limit: u32) -> rusqlite:
     Ok(newest)
 }
 
-pub(super) fn exceptions(db: &Connection, after: u64, limit: u32) -> rusqlite::Result<Vec<Exception>> {
-    db.prepare_cached(
-        "SELECT exception_id, payout_id, at, kind, detail, closed_by
-           FROM rail_exception WHERE exception_id > ?1 ORDER BY exception_id LIMIT ?2",
-    )?
-    .query_map(params![signed(after), limit], |row| {
-        Ok(Exception {
-            seq: natural(row, 0)?,
-            payout_id: row.get(1)?,
-            at: UnixMillis(row.get(2)?),
-            kind: row.get(3)?,
-            detail: row.get(4)?,
-            closed_by: row.get(5)?,
-        })
-    })?
+const EXCEPTION: &str =
+    "SELECT exception_id, payout_id, at, kind, detail, closed_by, closed_at, closed_reason FROM rail_exception";
+
+fn exception(row: &Row<'_>) -> rusqlite::Result<Exception> {
+    Ok(Exception {
+        seq: natural(row, 0)?,
+        payout_id: row.get(1)?,
+        at: UnixMillis(row.get(2)?),
+        kind: row.get(3)?,
+        detail: row.get(4)?,
+        closed_by: row.get(5)?,
+        closed_at: row.get::<_, Option<i64>>(6)?.map(UnixMillis),
+        closed_reason: row.get(7)?,
+    })
+}
+
+pub(super) fn exceptions(
+    db: &Connection,
+    filter: ExceptionFilter,
+    after: u64,
+    limit: u32,
+) -> rusqlite::Result<Vec<Exception>> {
+    let condition = match filter {
+        ExceptionFilter::All => "",
+        ExceptionFilter::Open => "AND closed_by IS NULL",
+        ExceptionFilter::Closed => "AND closed_by IS NOT NULL",
+    };
+    db.prepare_cached(&format!(
+        "{EXCEPTION} WHERE exception_id > ?1 {condition} ORDER BY exception_id LIMIT ?2"
+    ))?
+    .query_map(params![signed(after), limit], exception)?
     .collect()
+}
+
+pub(super) fn exception_by_id(db: &Connection, seq: u64) -> rusqlite::Result<Option<Exception>> {
+    db.prepare_cached(&format!("{EXCEPTION} WHERE exception_id = ?1"))?
+        .query_row([signed(seq)], exception)
+        .optional()
+}
+
+pub(super) fn close_exception(tx: &Tx<'_>, close: &CloseException) -> rusqlite::Result<CloseOutcome> {
+    let outcome = crate::decide::close(close, exception_by_id(tx.db, close.seq)?, tx.now);
+    if let CloseOutcome::Closed(_) = outcome {
+        tx.db
+            .prepare_cached(
+                "UPDATE rail_exception SET closed_by = ?2, closed_at = ?3, closed_reason = ?4 WHERE exception_id = ?1",
+            )?
+            .execute(params![signed(close.seq), close.operator, tx.now.0, close.reason])?;
+    }
+    Ok(outcome)
 }

@@ -8,11 +8,6 @@ use crate::{SubmitOutcome, SubmitRequest};
 /// Whatever is not an intent is rolled back by the caller, the advanced mark included.
 pub(super) fn submit(tx: &Tx<'_>, request: &SubmitRequest) -> rusqlite::Result<SubmitOutcome> {
     let own = rows::of_token(tx.db, &request.payout_id, request.token)?;
-    let key_used = request.idempotency_key != request.payout_id
-        && tx
-            .db
-            .prepare_cached("SELECT 1 FROM rail_submission WHERE idempotency_key = ?1")?
-            .exists([&request.idempotency_key])?;
     let fenced = if tx.fencing.is_enforced() {
         Some(FencedFacts {
             mark: high_water::advance(tx.db, &request.account_id, request.token, tx.now)?,
@@ -24,7 +19,7 @@ pub(super) fn submit(tx: &Tx<'_>, request: &SubmitRequest) -> rusqlite::Result<S
     } else {
         None
     };
-    let facts = Facts { own, key_used, fenced };
+    let facts = Facts { own, fenced };
     let mut outcome = decide(request, facts, tx.fencing, tx.now).map_err(malformed)?;
     if let SubmitOutcome::Intent(intent) = &mut outcome {
         intent.seq = rows::insert(tx.db, intent)?;

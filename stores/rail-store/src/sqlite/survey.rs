@@ -2,13 +2,13 @@
 
 use super::{Tx, payout_view, rows};
 use crate::Gauges;
-use crate::decide::late_ack;
+use crate::decide::{Raise, late_ack, late_decline};
 use lock_api::UnixMillis;
 use rusqlite::Connection;
 
-/// Payouts that are FAILED although a submission of theirs is ACKED, and for which nobody has been called yet: the two
-/// files have no common transaction, so a settlement and a late ack of the same moment may each have missed the other.
-pub(super) fn settled_against_the_rail(db: &Connection) -> rusqlite::Result<Vec<(String, String)>> {
+/// Payouts that are FAILED although a submission of theirs is ACKED, or POSTED although it was declined, and for which nobody has been called yet: the two
+/// files have no common transaction, so a settlement and late evidence of the same moment may each have missed the other.
+pub(super) fn settled_against_the_rail(db: &Connection) -> rusqlite::Result<Vec<(String, Raise)>> {
     if !payout_view::is_there(db)? {
         return Ok(Vec::new());
     }
@@ -20,13 +20,26 @@ pub(super) fn settled_against_the_rail(db: &Connection) -> rusqlite::Result<Vec<
                              WHERE e.payout_id = s.payout_id AND e.kind = 'LATE_ACK_AFTER_FAILED')
           LIMIT 100",
     )?
-    .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+    .query_map([], |row| Ok((row.get(0)?, late_ack(&row.get::<_, String>(1)?))))?
+    .chain(
+        db.prepare_cached(
+            "SELECT s.payout_id, s.outcome FROM rail_submission AS s
+               JOIN payment.payout AS p ON p.payout_id = s.payout_id AND p.state = 'POSTED'
+              WHERE s.outcome = 'DECLINED'
+                AND NOT EXISTS (SELECT 1 FROM rail_submission AS o
+                                 WHERE o.payout_id = s.payout_id AND o.outcome = 'ACKED')
+                AND NOT EXISTS (SELECT 1 FROM rail_exception AS e
+                                 WHERE e.payout_id = s.payout_id AND e.kind = 'LATE_DECLINE_AFTER_POSTED')
+              LIMIT 100",
+        )?
+        .query_map([], |row| Ok((row.get(0)?, late_decline(&row.get::<_, String>(1)?))))?,
+    )
     .collect()
 }
 
-pub(super) fn raise(tx: &Tx<'_>, found: &[(String, String)]) -> rusqlite::Result<()> {
-    for (payout_id, reference) in found {
-        rows::raise(tx, payout_id, &late_ack(reference))?;
+pub(super) fn raise(tx: &Tx<'_>, found: &[(String, Raise)]) -> rusqlite::Result<()> {
+    for (payout_id, raise) in found {
+        rows::raise(tx, payout_id, raise)?;
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ impl Files {
             .execute_batch(
                 "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
                  CREATE TABLE payout (payout_id TEXT PRIMARY KEY, account_id TEXT, amount_minor INTEGER, currency TEXT,
-                     creditor TEXT, state TEXT, claim_token INTEGER);",
+                     creditor TEXT, state TEXT, claim_token INTEGER, rail_reference TEXT);",
             )
             .unwrap();
     }
@@ -51,6 +51,11 @@ impl Files {
                 rusqlite::params![payout, account, state, claim],
             )
             .unwrap();
+    }
+
+    pub fn posted_as(&self, payout: &str, reference: &str) {
+        let set = "UPDATE payout SET state = 'POSTED', rail_reference = ?2 WHERE payout_id = ?1";
+        self.payments().execute(set, [payout, reference]).unwrap();
     }
 
     pub fn raw(&self, sql: &str) -> Result<(), String> {

@@ -15,8 +15,8 @@ use host_kit::{Blocking, Faults, Host, Ids, ManualClock, Random};
 use lock_api::FencingToken;
 use pg::Database;
 use rail_store::{
-    Evidence, Execution, FenceOutcome, FenceRequest, Fencing, ForwardClaim, LookupOutcome, LookupRecord, RailStore,
-    Sighting, Submission, SubmitOutcome, SubmitRequest,
+    Evidence, Exception, ExceptionFilter, Execution, FenceOutcome, FenceRequest, Fencing, ForwardClaim, LookupOutcome,
+    LookupRecord, RailStore, Sighting, Submission, SubmitOutcome, SubmitRequest,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,6 +167,14 @@ impl World {
         }
     }
 
+    /// A payout that is POSTED with this reference from now on.
+    pub fn posted_as(&self, payout: &str, reference: &str) {
+        match &self.paydb {
+            Paydb::Files(files) => files.posted_as(payout, reference),
+            Paydb::Pg(database) => block_on(database.posted_as(payout, reference)),
+        }
+    }
+
     pub fn claimed(&self, payout: &str, account: &str, claim: u64) {
         self.payout(payout, account, "CLAIMED", Some(claim));
     }
@@ -241,9 +249,12 @@ impl World {
             .highest_token
     }
 
+    pub fn listed(&self, filter: ExceptionFilter) -> Vec<Exception> {
+        block_on(self.store.exceptions(filter, 0, 1_000, WITHIN)).unwrap()
+    }
+
     pub fn exceptions(&self) -> Vec<(String, String)> {
-        block_on(self.store.exceptions(0, 1_000, WITHIN))
-            .unwrap()
+        self.listed(ExceptionFilter::All)
             .into_iter()
             .map(|exception| (exception.payout_id, exception.kind))
             .collect()

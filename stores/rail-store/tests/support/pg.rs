@@ -104,6 +104,11 @@ impl Database {
             .unwrap();
     }
 
+    pub async fn posted_as(&self, payout: &str, reference: &str) {
+        let set = "UPDATE payout SET state = 'POSTED', rail_reference = $2 WHERE payout_id = $1";
+        self.payments.execute(set, &[&payout, &reference]).await.unwrap();
+    }
+
     pub async fn raw(&self, sql: &str) -> Result<(), String> {
         match self.admin.batch_execute(sql).await {
             Ok(()) => Ok(()),
