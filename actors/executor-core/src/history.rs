@@ -202,8 +202,8 @@ impl Invocation {
                 let reason = problem.text("reason").map(str::to_owned);
                 let certain =
                     problem.code.status() < 500 || matches!(problem.code, Code::Overloaded | Code::SubmissionsInDoubt);
-                // The rail's outcome is not known: the submission as a call may have been carried out.
-                let certain = certain && problem.code != Code::RailAmbiguous;
+                // The rail's outcome is not known, or not yet: the submission as a call may have been carried out.
+                let certain = certain && !problem.code.is_outcome_unknown();
                 let event = if certain { "refused" } else { "unknown" };
                 self.end(event, None, Some(problem.code.as_str().to_owned()), reason);
             }

@@ -93,6 +93,11 @@ impl Refusals {
         if token.is_none() && !matches!(code, Code::FencingTokenRequired | Code::FencingTokenInvalid) {
             return;
         }
+        // What was passed on and has no answer was not refused: it may have been done (case P30).
+        let passed_on = code == Code::InDoubt && refusal.known("reason").and_then(Value::as_str) == Some("no_answer");
+        if code.is_outcome_unknown() || passed_on {
+            return;
+        }
         let problem = refusal.problem(asked.trace_id);
         let text = |name: &str| refusal.known(name).and_then(Value::as_str).map(short);
         let about = |name: &str| asked.part(name).or_else(|| text(name));
