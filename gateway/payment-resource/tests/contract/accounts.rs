@@ -87,6 +87,32 @@ async fn a_credit_is_made_once_per_key() {
     api.verified().await;
 }
 
+/// One code for a reused key on every route, and the contract says the same.
+#[actix_web::test]
+async fn case_p34_the_same_credit_key_with_another_amount_is_a_reused_key() {
+    let api = Api::start().await;
+    api.account("A", 100).await;
+    let key = [("X-Idempotency-Key", "k")];
+    let credit = |amount: i64, reference: &str| json!({"amount_minor": amount, "reference": reference});
+    assert_eq!(
+        api.post("/v1/accounts/A/credit", &key, credit(5, "top-up"))
+            .await
+            .status,
+        201
+    );
+    for other in [credit(6, "top-up"), credit(5, "another")] {
+        problem(
+            &api.post("/v1/accounts/A/credit", &key, other).await,
+            422,
+            "IDEMPOTENCY_KEY_REUSED",
+        );
+    }
+    assert_eq!(api.get("/v1/accounts/A").await.json()["balance_minor"], 105);
+    let contract = include_str!("../../../../docs/04-contracts.md");
+    let row = contract.lines().find(|line| line.starts_with("| P1 |")).unwrap();
+    assert!(row.contains("422 `IDEMPOTENCY_KEY_REUSED`"), "{row}");
+}
+
 #[actix_web::test]
 async fn case_p10_a_reused_key_with_another_body_is_422_on_every_route_that_takes_one() {
     let api = Api::start().await;
