@@ -31,6 +31,7 @@ use lock_client::LeaseWatch;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +89,7 @@ impl History {
     /// # Errors
     /// When it cannot be opened.
     pub fn append(path: &Path, client: &str, clock: &Clock) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
         Ok(Self(Some(Arc::new(Recorder {
             client: client.to_owned(),
             clock: clock.clone(),

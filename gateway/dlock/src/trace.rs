@@ -7,6 +7,7 @@ use crate::output::{self, Format, OutputArgs};
 use futures_util::future::join_all;
 use http_client::CallError;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trace_kit::{Checked, Dump, Filter, Record, Skew, check, check_dump, draw, merge};
@@ -272,7 +273,13 @@ fn put_together(dumps: Vec<Dump>, filter: &Filter, to: &ToArgs) -> Result<(), Fa
     };
     match &to.out {
         Some(path) => {
-            std::fs::write(path, text)
+            std::fs::File::options()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(path)
+                .and_then(|mut file| file.write_all(text.as_bytes()))
                 .map_err(|error| Failure::new(exit::INTERNAL, format!("{}: {error}", path.display())))?;
             eprintln!("{} records in {}", dump.records.len(), path.display());
         }

@@ -40,6 +40,7 @@ async fn paydb_on_postgresql_is_migrated_by_its_owner_and_served_by_another_role
     let dir = tempfile::tempdir().unwrap();
     let password_file = dir.path().join("password");
     std::fs::write(&password_file, format!("{PASSWORD}\n")).unwrap();
+    std::fs::set_permissions(&password_file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let served_as = |role: &str| -> Vec<String> {
         [
             "payment-resource",

@@ -54,6 +54,7 @@ fn a_lock_server_on_postgres_from_its_start_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let password = dir.path().join("password");
     std::fs::write(&password, format!("{PASSWORD}\n")).unwrap();
+    std::fs::set_permissions(&password, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let url = format!("postgres://postgres@127.0.0.1:{}/postgres", database.port());
     let password = format!("lock.store.password-file={}", password.display());
     let settings = [

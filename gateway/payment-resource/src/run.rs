@@ -94,7 +94,7 @@ pub async fn run_and_tell(
             let payments = healthy.clone();
             Box::pin(async move {
                 let health = payments.store().health(HEALTH_WITHIN).await;
-                health.map_err(|error| error.to_string())
+                health.map_err(|error| error.detail().to_owned())
             })
         })
         .ready_check("actors", move || {

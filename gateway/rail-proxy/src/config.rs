@@ -1,13 +1,11 @@
 //! What the proxy takes from the settings (C5.2).
 
-use crate::tls;
+use crate::tls::{self, RailTls};
 use gateway_kit::{Settings, mask};
 use lock_api::StoreError;
 use pg_kit::{Access, PasswordSource};
 use rail_store::Fencing;
-use rustls::ClientConfig;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Why the proxy cannot run.
@@ -51,7 +49,7 @@ pub struct Config {
     /// The rail.
     pub rail_url: String,
     /// How the rail is verified, and who we are there; None where it is reached in the clear.
-    pub rail_tls: Option<Arc<ClientConfig>>,
+    pub rail_tls: Option<RailTls>,
     /// `rail.read-timeout`.
     pub read_timeout: Duration,
     /// `rail.visibility-horizon`.

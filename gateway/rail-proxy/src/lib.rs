@@ -22,6 +22,7 @@ pub use config::{Config, Paydb, RunError};
 pub use forwarder::RailForwarder;
 pub use routes::openapi;
 pub use run::{check, migrate, run};
+pub use tls::RailTls;
 
 use actix_web::web::{Data, ServiceConfig};
 use actor_kit::{Handle, Kit, RestartPolicy, TraceContext};
@@ -98,7 +99,7 @@ pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, Run
     }
     let reconciler = Reconciler::new(
         store.clone(),
-        rail,
+        rail.clone(),
         metrics.clone(),
         host,
         config.visibility_horizon,
@@ -117,10 +118,14 @@ pub async fn assemble(settings: &Settings, host: &Host) -> Result<Assembled, Run
             move || {
                 let store = store.clone();
                 Box::pin(async move {
-                    let within = Duration::from_secs(1);
-                    store.health(within).await.map_err(|error| error.to_string())
+                    let within = Duration::from_millis(900);
+                    store.health(within).await.map_err(|error| error.detail().to_owned())
                 })
             }
+        })
+        .ready_note_while("rail", move || {
+            let said = rail.handshake_refused()?;
+            Some(format!("refused: the last handshake with the rail failed: {said}"))
         })
         .on_drain({
             let (desk, random) = (desk.clone(), host.random.clone());

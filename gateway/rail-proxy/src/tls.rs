@@ -1,15 +1,18 @@
 //! How the rail is verified, and who we are there (`rail.tls.*`).
 //!
-//! Owns: from settings and certificate files to what encrypts. Does not own: reading such files (`tls-kit`), connections.
-//! On failure: refused at the start, naming the setting. Nothing here makes a rail believed unseen.
+//! Owns: from settings and certificate files to what encrypts, anew when a file was replaced (case L35). Does not own:
+//! reading such files (`tls-kit`), connections.
+//! On failure: refused at the start, naming the setting; later the files before are kept. Nothing here makes a rail
+//! believed unseen.
 
 use crate::config::RunError;
 use awc::http::Uri;
 use gateway_kit::Settings;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
+use std::path::PathBuf;
 use std::sync::Arc;
-use tls_kit::{Identity, Unusable};
+use tls_kit::{Identity, Reloaded, Unusable};
 
 const CA: &str = "rail.tls.ca-file";
 const CERT: &str = "rail.tls.cert-file";
@@ -22,11 +25,14 @@ fn wrong(name: &'static str, reason: impl ToString) -> RunError {
     }
 }
 
+/// What encrypts a connection to the rail, as the files say it now.
+pub type RailTls = Reloaded<Arc<ClientConfig>>;
+
 /// What encrypts the connections to the rail at `url`; None where it is reached in the clear.
 ///
 /// # Errors
 /// [`RunError::Setting`]: an address that is none, or a file that cannot be used.
-pub(crate) fn of_settings(settings: &Settings, url: &str) -> Result<Option<Arc<ClientConfig>>, RunError> {
+pub(crate) fn of_settings(settings: &Settings, url: &str) -> Result<Option<RailTls>, RunError> {
     let no_address = || wrong("rail.url", "must be an address such as https://rail.example.com");
     let uri: Uri = url.parse().map_err(|_| no_address())?;
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(no_address)?;
@@ -42,11 +48,19 @@ pub(crate) fn of_settings(settings: &Settings, url: &str) -> Result<Option<Arc<C
             "with https: it must have a host name or an IPv4 address",
         ));
     }
-    let authorities = tls_kit::authorities(settings.text(CA)).map_err(|error| match error {
+    let [ca, cert, key] = [CA, CERT, KEY].map(|name| settings.text(name).map(str::to_owned));
+    let paths = [&ca, &cert, &key].into_iter().flatten().map(PathBuf::from).collect();
+    let client = Reloaded::new(paths, move || client(ca.as_deref(), cert.as_deref(), key.as_deref()));
+    client.map(Some)
+}
+
+/// Reads the files.
+fn client(ca: Option<&str>, cert: Option<&str>, key: Option<&str>) -> Result<Arc<ClientConfig>, RunError> {
+    let authorities = tls_kit::authorities(ca).map_err(|error| match error {
         Unusable::NoAuthority => wrong(CA, format!("is unset, and {error}")),
         error => wrong(CA, error),
     })?;
-    let identity = match (settings.text(CERT), settings.text(KEY)) {
+    let identity = match (cert, key) {
         (Some(cert), Some(key)) => Some(Identity {
             chain: tls_kit::certificates(cert).map_err(|error| wrong(CERT, error))?,
             key: tls_kit::key(key).map_err(|error| wrong(KEY, error))?,
@@ -60,5 +74,5 @@ pub(crate) fn of_settings(settings: &Settings, url: &str) -> Result<Option<Arc<C
         tls_kit::verifying_client(authorities, identity).map_err(|error| wrong(CERT, format!("and {KEY}: {error}")))?;
     // The forwarder speaks nothing else.
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Some(Arc::new(client)))
+    Ok(Arc::new(client))
 }

@@ -190,6 +190,61 @@ fn mutual_tls() {
     });
 }
 
+/// The files are replaced while the proxy runs: the next connection uses them, a certificate whose key has not come yet keeps
+/// the pair before, and the readiness says why a handshake was refused as long as the last one was.
+#[test]
+fn case_l35_new_connections_use_the_files_as_they_are_now() {
+    with_world(async |world| {
+        let (authority, ours, other) = (
+            Authority::new("the rail's"),
+            Authority::new("ours"),
+            Authority::new("other"),
+        );
+        let shown = Shown::of(&authority, &["localhost"]).asking_for(&ours);
+        let entrance = Entrance::before(&world.rail.base, &shown).await;
+        let directory = world.path();
+        let ca = file(&directory, "ca.pem", &other.pem());
+        let identity = |authority: &Authority| authority.issue("rail-proxy", &[], ExtendedKeyUsagePurpose::ClientAuth);
+        let (first_cert, first_key) = identity(&ours);
+        let (cert, key) = (
+            file(&directory, "own.pem", &first_cert),
+            file(&directory, "own.key", &first_key),
+        );
+        let with = [
+            ("rail.tls.ca-file", ca.as_str()),
+            ("rail.tls.cert-file", &cert),
+            ("rail.tls.key-file", &key),
+        ];
+        let proxy = proxy(&world, &entrance.url("localhost"), &with).await;
+        let note = async || proxy.get("/readyz").await.body["notes"]["rail"].clone();
+        assert!(note().await.is_null());
+        is_not_sent(&world, &proxy, "p1", "UnknownIssuer").await;
+        let said = note().await;
+        let said = said.as_str().unwrap();
+        assert!(
+            said.starts_with("refused: ") && said.contains("UnknownIssuer"),
+            "{said}"
+        );
+
+        let acked = async |payout: &str, token: u64| {
+            world.payments().claimed(payout, "a1", token);
+            let answer = proxy.submit(payout, "a1", token).await;
+            assert_eq!((answer.status, answer.outcome()), (200, "ACKED"), "{answer:?}");
+        };
+        file(&directory, "ca.pem", &authority.pem());
+        acked("p2", 8).await;
+        assert!(note().await.is_null());
+        // Half a pair, and no certificate at all.
+        let (second_cert, second_key) = identity(&ours);
+        file(&directory, "own.pem", &second_cert);
+        acked("p3", 9).await;
+        file(&directory, "own.key", &second_key);
+        acked("p4", 10).await;
+        file(&directory, "ca.pem", "no certificate");
+        acked("p5", 11).await;
+    });
+}
+
 /// Somebody who speaks no TLS, and somebody who does not speak at all.
 #[test]
 fn a_rail_without_tls_behind_https_hears_nothing() {

@@ -10,6 +10,7 @@ use crate::book::{Declined, Execution};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// One entry.
@@ -33,7 +34,12 @@ pub struct Journal(File);
 impl Journal {
     /// Opens a file, makes it where there is none, and answers what stands in it.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<Entry>)> {
-        let file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(path)?;
         let text = std::fs::read_to_string(path)?;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         file.set_len(u64::try_from(whole).unwrap_or(u64::MAX))?;

@@ -56,6 +56,14 @@ impl StoreError {
     pub const fn is_ambiguous(&self) -> bool {
         matches!(self, Self::Unknown { .. })
     }
+
+    /// What happened, without what it means for the call.
+    #[must_use]
+    pub const fn detail(&self) -> &str {
+        match self {
+            Self::Unavailable { detail } | Self::Unknown { detail } | Self::Corrupt { detail } => detail.as_str(),
+        }
+    }
 }
 
 impl fmt::Display for StoreError {

@@ -467,6 +467,6 @@ pub enum FloorOutcome {
 pub struct StoreHealth {
     /// The kind of backend, `sqlite`, `pg` or `etcd`.
     pub backend: &'static str,
-    /// None when all is well, else what is wrong.
+    /// None when all is well, else what is wrong: one of the words of C3.1 (`full`, `read_only`, …), a colon and the details.
     pub problem: Option<String>,
 }

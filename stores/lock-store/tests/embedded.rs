@@ -566,3 +566,27 @@ async fn a_full_disk_grants_nothing_and_recovers() {
     assert_eq!(problem(&store).await, None);
     store.close().await;
 }
+
+/// The directory of an open store is replaced: nothing more is granted from it, and nobody grants a lower token from another
+/// file on that path while it is open.
+#[tokio::test]
+async fn case_l41_a_store_whose_directory_was_replaced_grants_nothing() {
+    let whole = tempfile::tempdir().unwrap();
+    let path = whole.path().join("data/lock.db");
+    let store = open(&path).await;
+    store.open(vec![opening("s1")], WITHIN).await.unwrap();
+    granted(&store, "a", "s1", "r1").await;
+    std::fs::rename(whole.path().join("data"), whole.path().join("away")).unwrap();
+    for request in ["r2", "r3"] {
+        let refused = acquire(&store, "b", "s1", request).await;
+        assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
+    }
+    let said = problem(&store).await.unwrap();
+    assert!(said.starts_with("replaced: "), "{said}");
+    if cfg!(target_os = "linux") {
+        let second = SqliteLockStore::open(SqliteLockStoreOptions::file(&path), &Host::system()).await;
+        assert!(matches!(second, Err(StoreError::Unavailable { .. })), "a second owner");
+    }
+    store.close().await;
+    open(&path).await.close().await;
+}

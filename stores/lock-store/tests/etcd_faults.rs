@@ -480,6 +480,7 @@ async fn a_user_and_password_are_presented() {
     options.access.user = Some("root".to_owned());
     options.access.password = EtcdPassword::File(file.clone());
     std::fs::write(&file, "sesame\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let store = EtcdLockStore::open(options.clone(), &Host::system()).await.unwrap();
     open(&store, "s1", LONG).await;
     granted(&store, "a", "s1", "r", LONG).await;
@@ -534,6 +535,7 @@ async fn a_cluster_with_certificates_is_reached_over_tls() {
     let file = |name: &str, text: &str| {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         path
     };
     let mut options = place.options();
@@ -548,4 +550,124 @@ async fn a_cluster_with_certificates_is_reached_over_tls() {
     open(&store, "s1", LONG).await;
     let token = granted(&store, "a", "s1", "r", LONG).await;
     assert_eq!(holder(&store, "a").await, Some(token.get()));
+}
+
+/// A cluster that refuses what takes room (the alarm NOSPACE) is told until a write works again.
+#[tokio::test]
+async fn case_l36_a_cluster_without_room_is_told_until_a_write_works() {
+    use etcd_client::{AlarmAction, AlarmOptions, AlarmType, CompactionOptions};
+    test_servers::etcd_or_skip().await;
+    let container = etcd_image_with(&etcd_images()[0], &["--quota-backend-bytes=4194304"])
+        .start()
+        .await
+        .unwrap();
+    let place = Place::on(answering(&container).await);
+    let store = place.open().await;
+    open(&store, "s1", LONG).await;
+    granted(&store, "a", "s1", "r1", LONG).await;
+    assert_eq!(store.health(WITHIN).await.unwrap().problem, None);
+    let mut client = place.client().await;
+    let mut puts = 0;
+    while client.put("ballast", vec![b'x'; 200_000], None).await.is_ok() {
+        puts += 1;
+        assert!(puts < 1000, "it never filled");
+    }
+    let refused = store.acquire(vec![ask("b", "s1", "r2", LONG)], WITHIN).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable { detail }) if detail.contains("space exceeded")),
+        "{refused:?}"
+    );
+    for _ in 0..3 {
+        let said = store.health(WITHIN).await.unwrap().problem.unwrap();
+        assert!(said.starts_with("full: "), "{said}");
+    }
+    client.delete("ballast", None).await.unwrap();
+    let revision = client.get("ballast", None).await.unwrap().header().unwrap().revision();
+    client
+        .compact(revision, Some(CompactionOptions::new().with_physical()))
+        .await
+        .unwrap();
+    client.defragment().await.unwrap();
+    let alarms = client.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
+    for alarm in alarms.alarms() {
+        let mut of_member = AlarmOptions::new();
+        of_member.with_member(alarm.member_id());
+        client
+            .alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of_member))
+            .await
+            .unwrap();
+    }
+    until("a write works", async || {
+        store.health(WITHIN).await.unwrap().problem.is_none()
+    })
+    .await;
+    granted(&store, "b", "s1", "r2", LONG).await;
+}
+
+/// The certificate, the key and the authorities' file are replaced, and connections are cut: new ones use the new files
+/// without a restart; a certificate whose key has not come yet keeps the old pair, and the reason of a refusal is told.
+#[tokio::test]
+async fn case_l35_new_connections_use_the_files_as_they_are_now() {
+    use test_servers::Authority;
+    use test_servers::rcgen::ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    test_servers::etcd_or_skip().await;
+    let (old, new) = (Authority::new("the old one"), Authority::new("the new one"));
+    let server = |authority: &Authority| authority.issue("etcd", &["127.0.0.1"], ServerAuth);
+    let flags = [
+        "--listen-client-urls=https://0.0.0.0:2379",
+        "--advertise-client-urls=https://0.0.0.0:2379",
+        "--cert-file=/tls/server.pem",
+        "--key-file=/tls/server.key",
+        "--trusted-ca-file=/tls/ca.pem",
+        "--client-cert-auth",
+    ];
+    // Two servers with an authority each, one behind the other: the address stays.
+    let start = async |authority: &Authority| {
+        let (cert, key) = server(authority);
+        let container = etcd_image_with(&etcd_images()[0], &flags)
+            .with_copy_to("/tls/ca.pem", authority.pem().into_bytes())
+            .with_copy_to("/tls/server.pem", cert.into_bytes())
+            .with_copy_to("/tls/server.key", key.into_bytes())
+            .start()
+            .await
+            .unwrap();
+        let at = etcd_address(&container).await.unwrap();
+        (container, at)
+    };
+    let ((_first, first), (_second, second)) = tokio::join!(start(&old), start(&new));
+    let proxy = Proxy::to(&first).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        path
+    };
+    let (cert, key) = old.issue("lock-server", &[], ClientAuth);
+    let place = Place::on(proxy.at.clone());
+    let mut options = place.options();
+    options.access.ca_file = Some(file("ca.pem", &old.pem()));
+    options.access.cert_file = Some(file("client.pem", &cert));
+    options.access.key_file = Some(file("client.key", &key));
+    let store = EtcdLockStore::open(options, &Host::system()).await.unwrap();
+    assert_eq!(store.health(WITHIN).await.unwrap().problem, None);
+    proxy.turn_to(&second);
+    proxy.kill_all();
+    let within = Duration::from_secs(4);
+    let problem = async || store.health(within).await.unwrap().problem.unwrap_or_default();
+    until("the handshake is refused", async || {
+        problem().await.starts_with("refused: ")
+    })
+    .await;
+    let (cert, key) = new.issue("lock-server", &[], ClientAuth);
+    file("ca.pem", &new.pem());
+    file("client.pem", &cert);
+    // The pair does not fit yet: the old one is kept.
+    assert!(problem().await.starts_with("refused: "));
+    file("client.key", &key);
+    // The other server's store is another one: it answers, and is not believed.
+    until("the new files are used", async || {
+        problem().await.starts_with("doubt: ")
+    })
+    .await;
 }

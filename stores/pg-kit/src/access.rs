@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum PasswordSource {
     /// The URL has it, or none is needed.
     Url,
-    /// A file holds it, alone; one newline at its end is no part of it.
+    /// A file holds it, alone; one newline at its end is no part of it. Refused where others can read it.
     File(PathBuf),
     /// An environment variable holds it; where it is not set, the URL's holds.
     Environment(String),
@@ -30,7 +30,7 @@ impl PasswordSource {
 #[derive(Clone)]
 pub struct Access {
     /// `postgres://user@host:port/database`, with the parameters of libpq that tokio-postgres knows, and `sslmode`,
-    /// `sslrootcert`, `sslcert`, `sslkey`; see [`crate::Tls`].
+    /// `sslrootcert`, `sslcert`, `sslkey`, `insecure_transport`; see [`crate::Tls`].
     pub url: String,
     /// Where the password comes from.
     pub password: PasswordSource,

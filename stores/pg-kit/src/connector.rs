@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use tls_kit::Reloaded;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// of them at once, when a server comes back, makes none of them in time.
 const MAKING_MAX: usize = 4;
 
-/// Makes connections to one database, each with the password as it is at that moment.
+/// Makes connections to one database, each with the password and the certificates as they are at that moment.
 #[derive(Clone)]
 pub struct Connector {
     config: Config,
@@ -32,11 +33,11 @@ pub struct Connector {
     /// How long making one connection may take, in the whole.
     within: Duration,
     password: PasswordSource,
-    tls: MakeRustlsConnect,
+    tls: Reloaded<MakeRustlsConnect>,
 }
 
 impl Connector {
-    /// Reads the URL and the certificates it names.
+    /// Reads the URL, the certificates it names and the password's file.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] naming the part that cannot be.
@@ -44,6 +45,10 @@ impl Connector {
         let (url, tls) = Tls::of_url(&access.url)?;
         let mut config =
             Config::from_str(&url).map_err(|error| unavailable(format!("the store's URL: {}", describe(&error))))?;
+        tls.check_transport(&config)?;
+        if let PasswordSource::File(path) = &access.password {
+            tls_kit::secret(path).map_err(|error| unavailable(format!("the password file {error}")))?;
+        }
         config
             .ssl_mode(tls.mode())
             .connect_timeout(access.connect_within)
@@ -66,12 +71,12 @@ impl Connector {
             within: access.connect_within,
             config,
             password: access.password.clone(),
-            tls: MakeRustlsConnect::new(tls.client()?),
+            tls: Reloaded::new(tls.files(), move || tls.client().map(MakeRustlsConnect::new))?,
         })
     }
 
     /// How statements are cancelled: over a connection like theirs.
-    pub(crate) fn tls(&self) -> MakeRustlsConnect {
+    pub(crate) fn tls(&self) -> Reloaded<MakeRustlsConnect> {
         self.tls.clone()
     }
 
@@ -83,9 +88,9 @@ impl Connector {
     fn secret(&self) -> Option<String> {
         let secret = match &self.password {
             PasswordSource::Url => None,
-            PasswordSource::File(path) => std::fs::read_to_string(path)
+            PasswordSource::File(path) => tls_kit::secret(path)
                 .map_err(|error| {
-                    tracing::error!(event = "database_password_unreadable", path = %path.display(), %error);
+                    tracing::error!(event = "database_password_unreadable", %error);
                 })
                 .ok(),
             PasswordSource::Environment(name) => std::env::var(name).ok(),
@@ -109,10 +114,10 @@ impl Connector {
         ),
         Error,
     > {
-        let secret = self.secret();
+        let (secret, tls) = (self.secret(), self.tls.current());
         self.hosts
             .connect(|host| {
-                let (mut host, tls) = (host.clone(), self.tls.clone());
+                let (mut host, tls) = (host.clone(), tls.clone());
                 if let Some(secret) = &secret {
                     host.password(secret);
                 }

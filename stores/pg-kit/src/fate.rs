@@ -3,6 +3,8 @@
 //! A statement that the server answered with an error was rolled back: nothing was done. What is not known here is
 //! [`Fate::Unknown`], never a grant.
 
+use crate::writes::word;
+use lock_api::StoreError;
 use tokio_postgres::Error;
 
 /// What becomes of a call.
@@ -93,9 +95,66 @@ pub fn describe(error: &Error) -> String {
     )
 }
 
+/// What readiness says of a store that failed: a word and what is known. The words are `full`, `read_only`, `disk`,
+/// `damaged`, `refused` (the server or this side believed the other one's certificate or password not) and `unreachable`.
+#[must_use]
+pub fn problem(error: &StoreError) -> String {
+    let said = error.detail();
+    if ["full: ", "read_only: ", "disk: "]
+        .iter()
+        .any(|word| said.starts_with(word))
+    {
+        return said.to_owned();
+    }
+    // As `describe` writes it.
+    let code = said
+        .rsplit_once('(')
+        .and_then(|(_, code)| code.strip_suffix(')'))
+        .unwrap_or_default();
+    let refused = ["TLS handshake", "authentication error", "password missing"];
+    let word = match error {
+        StoreError::Corrupt { .. } => "damaged",
+        _ if code.starts_with("28") || refused.iter().any(|part| said.contains(part)) => "refused",
+        // A standby to which a transaction that may write was begun: no code of its own.
+        _ if said.contains("read-write mode during recovery") => "read_only",
+        _ => word(code).unwrap_or("unreachable"),
+    };
+    format!("{word}: {said}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn readiness_begins_with_a_word() {
+        let unavailable = |detail: &str| StoreError::Unavailable {
+            detail: detail.to_owned(),
+        };
+        for (said, word) in [
+            ("could not extend file (53100)", "full"),
+            ("full: could not extend file (53100)", "full"),
+            ("cannot execute INSERT in a read-only transaction (25006)", "read_only"),
+            ("no connection: password authentication failed (28P01)", "refused"),
+            (
+                "no connection: error performing TLS handshake: UnknownIssuer",
+                "refused",
+            ),
+            (
+                "no connection: authentication error: server did not use channel binding",
+                "refused",
+            ),
+            ("the database did not answer in time", "unreachable"),
+            ("the database system is starting up (57P03)", "unreachable"),
+        ] {
+            let problem = problem(&unavailable(said));
+            assert_eq!(problem.split(": ").next(), Some(word), "{problem}");
+        }
+        let damaged = StoreError::Corrupt {
+            detail: "a page".to_owned(),
+        };
+        assert_eq!(problem(&damaged), "damaged: a page");
+    }
 
     #[test]
     fn each_sqlstate_class_is_mapped_on_purpose() {

@@ -19,14 +19,16 @@ mod connector;
 mod fate;
 mod hosts;
 mod migrate;
+mod places;
 mod pooled;
 mod schema;
 mod tls;
 mod transaction;
+mod writes;
 
 pub use access::{Access, PasswordSource};
 pub use connector::Connector;
-pub use fate::{Fate, describe, fate, fate_of_code};
+pub use fate::{Fate, describe, fate, fate_of_code, problem};
 pub use migrate::{Migration, Migrations};
 pub use pooled::{Busy, Effect, Param, Pooled, ambiguous, left_until, lock_wait_ms, unavailable};
 pub use schema::{check_name, check_schema};

@@ -3,14 +3,20 @@
 use crate::access::Access;
 use crate::connector::Connector;
 use crate::fate::describe;
+use crate::places::{Place, Places};
+use crate::writes::Writes;
 use deadpool_postgres::{
     Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
 };
 use lock_api::StoreError;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
+use tls_kit::Reloaded;
+use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
@@ -29,13 +35,18 @@ pub enum Effect {
 /// What is left over for the answer's way back: rows are waited for this much less than the caller waits.
 const ANSWER_MARGIN: Duration = Duration::from_millis(100);
 
+/// How long a connection may be idle.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
 /// A pool of connections to one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Pooled {
     pool: Pool,
     /// How long making a connection may take.
     connect_within: Duration,
-    tls: MakeRustlsConnect,
+    tls: Reloaded<MakeRustlsConnect>,
+    places: Places,
+    writes: Arc<Writes>,
 }
 
 impl Pooled {
@@ -64,6 +75,8 @@ impl Pooled {
             pool,
             connect_within: access.connect_within,
             tls,
+            places: Places::new(access.pool_max),
+            writes: Arc::default(),
         })
     }
 
@@ -74,11 +87,53 @@ impl Pooled {
     /// Waiting takes half of the time that is left and no more. What a call does with a connection that it gets in the last
     /// moment comes to nothing, and costs the connection: with every call late in that way nobody would be served at all.
     ///
+    /// A server that has no connection left for this role, or for anybody, costs nobody a call: who was refused waits for
+    /// one that exists (case L46).
+    ///
     /// # Errors
     /// [`StoreError::Unavailable`].
     pub async fn get(&self, deadline: Instant) -> Result<Busy, StoreError> {
         let patience = left_until(deadline) / 2;
         let until = deadline - patience;
+        let nothing_free = || unavailable("no connection became free in time");
+        let mut refused = None;
+        loop {
+            let place = timeout_at(until, self.places.take())
+                .await
+                .map_err(|_| refused.take().unwrap_or_else(nothing_free))?;
+            let got = self.object(until, patience).await;
+            let error = match got {
+                Ok(Ok(connection)) => {
+                    self.give_up_idle();
+                    return Ok(Busy {
+                        connection: Some(connection),
+                        tls: self.tls.clone(),
+                        writes: self.writes.clone(),
+                        _place: place,
+                    });
+                }
+                Ok(Err(PoolError::Backend(error))) if error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS) => error,
+                Ok(Err(PoolError::Backend(error))) => {
+                    return Err(unavailable(format!("no connection: {}", describe(&error))));
+                }
+                Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
+                    return Err(refused.unwrap_or_else(nothing_free));
+                }
+                Ok(Err(PoolError::Timeout(_))) => {
+                    return Err(unavailable(
+                        "no connection: the server accepted and did not answer in time",
+                    ));
+                }
+                Ok(Err(error)) => return Err(unavailable(format!("no connection: {error}"))),
+            };
+            tracing::debug!(event = "database_connection_refused", error = describe(&error));
+            refused = Some(unavailable(format!("no connection: {}", describe(&error))));
+            self.places.refused(place, until).await;
+        }
+    }
+
+    /// A connection of the pool below, an idle one or a new one.
+    async fn object(&self, until: Instant, patience: Duration) -> Result<Result<Object, PoolError>, Elapsed> {
         let timeouts = Timeouts {
             wait: Some(patience),
             // The driver bounds the TCP handshake alone.
@@ -86,30 +141,71 @@ impl Pooled {
             recycle: None,
         };
         let now = self.pool.status();
-        let got = if now.available > 0 || now.size >= now.max_size {
-            timeout_at(until, self.pool.timeout_get(&timeouts)).await
-        } else {
-            let pool = self.pool.clone();
-            // It holds one of the pool's places, so there are never more of these than places.
-            let making = tokio::spawn(async move { pool.timeout_get(&timeouts).await });
-            timeout_at(until, making).await.map(|made| match made {
-                Ok(made) => made,
-                Err(_ended) => Err(PoolError::Closed),
-            })
+        if now.available > 0 || now.size >= now.max_size {
+            return timeout_at(until, self.pool.timeout_get(&timeouts)).await;
+        }
+        let pool = self.pool.clone();
+        // It holds one of the pool's places, so there are never more of these than places.
+        let making = tokio::spawn(async move { pool.timeout_get(&timeouts).await });
+        timeout_at(until, making).await.map(|made| match made {
+            Ok(made) => made,
+            Err(_ended) => Err(PoolError::Closed),
+        })
+    }
+
+    /// Closes what has been idle for long, one connection apart: another server of the same role may want it.
+    fn give_up_idle(&self) {
+        if self.places.looks_at_idle() {
+            let mut kept = 0;
+            let gone = self.pool.retain(|_, metrics| {
+                kept += 1;
+                kept == 1 || metrics.last_used() < IDLE_MAX
+            });
+            drop(gone);
+        }
+    }
+
+    /// Whether a write would work, as far as is known: after one that the server refused for its own sake (a full disk, a
+    /// server that is read-only), until a trial write works. The trial is one large object that is rolled back, at most one
+    /// a second, and none while nothing was refused.
+    ///
+    /// # Errors
+    /// [`StoreError`]; its text begins with `full`, `read_only` or `disk` where that is known.
+    pub async fn writable(&self, deadline: Instant) -> Result<(), StoreError> {
+        /// Incompressible, so that it takes pages.
+        const TRIAL: &str =
+            "BEGIN READ WRITE; SELECT pg_catalog.lo_from_bytea(0, (SELECT string_agg(sha256(n::text::bytea), '')
+            FROM generate_series(1, 256) AS n)); ROLLBACK";
+        let Some(trouble) = self.writes.trouble() else {
+            return Ok(());
         };
-        match got {
-            Ok(Ok(connection)) => Ok(Busy {
-                connection: Some(connection),
-                tls: self.tls.clone(),
-            }),
-            Ok(Err(PoolError::Backend(error))) => Err(unavailable(format!("no connection: {}", describe(&error)))),
-            Ok(Err(PoolError::Timeout(TimeoutType::Wait))) | Err(_) => {
-                Err(unavailable("no connection became free in time"))
+        if !self.writes.looks() {
+            return Err(trouble);
+        }
+        let connection = self.get(deadline).await?;
+        let Ok(tried) = timeout_at(deadline, connection.batch_execute(TRIAL)).await else {
+            return Err(trouble);
+        };
+        match tried {
+            Ok(()) => {
+                connection.done();
+                self.writes.work_again();
+                Ok(())
             }
-            Ok(Err(PoolError::Timeout(_))) => Err(unavailable(
-                "no connection: the server accepted and did not answer in time",
-            )),
-            Ok(Err(error)) => Err(unavailable(format!("no connection: {error}"))),
+            Err(error) => {
+                if connection.batch_execute("ROLLBACK").await.is_ok() {
+                    connection.done();
+                }
+                if self.writes.note(&error) {
+                    return Err(self.writes.trouble().unwrap_or(trouble));
+                }
+                if error.code().is_none() {
+                    return Err(unavailable(describe(&error)));
+                }
+                // A trial that this role may not make says nothing: the next write tells.
+                self.writes.work_again();
+                Ok(())
+            }
         }
     }
 
@@ -135,10 +231,18 @@ impl Pooled {
 /// A connection in use. Dropped in the middle of a call, it does not go back to the pool: an answer is still to come.
 pub struct Busy {
     connection: Option<Object>,
-    tls: MakeRustlsConnect,
+    tls: Reloaded<MakeRustlsConnect>,
+    writes: Arc<Writes>,
+    /// Dropped after the connection.
+    _place: Place,
 }
 
 impl Busy {
+    /// Notes what the server refused: a disk that is full is remembered for [`Pooled::writable`].
+    pub fn note(&self, error: &tokio_postgres::Error) {
+        self.writes.note(error);
+    }
+
     /// The answer is complete and no transaction is open: the connection is as good as before.
     pub fn done(mut self) {
         drop(self.connection.take());
@@ -163,7 +267,7 @@ impl Drop for Busy {
             let tls = self.tls.clone();
             // Only where there is a runtime left to do it; the wait for a row ends by itself in any case.
             if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                runtime.spawn(async move { cancel.cancel_query(tls).await });
+                runtime.spawn(async move { cancel.cancel_query(tls.current()).await });
             }
         }
     }

@@ -9,8 +9,11 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use tokio_postgres::config::SslMode;
+use tokio_postgres::Config;
+use tokio_postgres::config::{ChannelBinding, Host as PgHost, SslMode};
 
 /// How much of the server's word is checked, as `sslmode` says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +37,13 @@ enum Check {
 /// | `sslmode` | `disable`, `prefer` (where nothing is said), `require`, `verify-ca`, `verify-full`, as in libpq |
 /// | `sslrootcert` | a PEM file with the authorities, or `system` for this machine's; the two `verify-…` need it |
 /// | `sslcert`, `sslkey` | PEM files: who we are, where the server asks |
+/// | `insecure_transport` | `true`: the password may go to whoever answers at a host beyond this machine (dlock's own) |
 #[derive(Clone, Debug)]
 pub struct Tls {
     check: Check,
     roots: Option<String>,
     identity: Option<(String, String)>,
+    insecure: bool,
 }
 
 impl Tls {
@@ -48,7 +53,7 @@ impl Tls {
     /// [`StoreError::Unavailable`] naming the parameter that cannot be.
     pub fn of_url(url: &str) -> Result<(String, Self), StoreError> {
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
-        let (mut check, mut roots, mut cert, mut key) = (None, None, None, None);
+        let (mut check, mut roots, mut cert, mut key, mut insecure) = (None, None, None, None, false);
         let mut rest = Vec::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -74,6 +79,11 @@ impl Tls {
                 "sslrootcert" => roots = Some(value),
                 "sslcert" => cert = Some(value),
                 "sslkey" => key = Some(value),
+                "insecure_transport" => {
+                    insecure = value
+                        .parse()
+                        .map_err(|_| unavailable("the store's URL: insecure_transport must be true or false"))?;
+                }
                 _ => rest.push(pair),
             }
         }
@@ -96,7 +106,12 @@ impl Tls {
         } else {
             format!("{base}?{}", rest.join("&"))
         };
-        let tls = Self { check, roots, identity };
+        let tls = Self {
+            check,
+            roots,
+            identity,
+            insecure,
+        };
         Ok((url, tls))
     }
 
@@ -108,6 +123,34 @@ impl Tls {
             Check::Preferred => SslMode::Prefer,
             Check::Required | Check::Authority | Check::Host => SslMode::Require,
         }
+    }
+
+    /// Refuses to give a password to whoever answers in a host's place (case S4): beyond this machine the server has to be
+    /// verified, or to prove by SCRAM's channel binding that it knows the password and is the one that encrypts.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] naming the host and what to say in the URL.
+    pub(crate) fn check_transport(&self, config: &Config) -> Result<(), StoreError> {
+        let verified = matches!(self.check, Check::Authority | Check::Host);
+        let bound = self.check == Check::Required && config.get_channel_binding() == ChannelBinding::Require;
+        if verified || bound || self.insecure {
+            return Ok(());
+        }
+        match beyond(config) {
+            None => Ok(()),
+            Some(host) => Err(unavailable(format!(
+                "the store's URL: {host} is another machine, and nothing verifies that it is the server: whoever answers \
+                 there could ask for the password in the clear. Say sslmode=verify-full and sslrootcert, or sslmode=require \
+                 and channel_binding=require; or insecure_transport=true where the network itself is trusted"
+            ))),
+        }
+    }
+
+    /// The files that it is made of.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let roots = self.roots.iter().filter(|roots| *roots != "system");
+        let identity = self.identity.iter().flat_map(|(cert, key)| [cert, key]);
+        roots.chain(identity).map(PathBuf::from).collect()
     }
 
     /// What encrypts, with the certificates read.
@@ -152,6 +195,26 @@ impl Tls {
             path => tls_kit::authorities(path).map_err(|error| unavailable(format!("sslrootcert {error}"))),
         }
     }
+}
+
+/// The first host of a configuration that is not this machine.
+fn beyond(config: &Config) -> Option<String> {
+    let addresses = config.get_hostaddrs();
+    if !addresses.is_empty() {
+        let beyond = addresses.iter().find(|address| !address.is_loopback());
+        return beyond.map(ToString::to_string);
+    }
+    config.get_hosts().iter().find_map(|host| match host {
+        #[cfg(unix)]
+        PgHost::Unix(_) => None,
+        PgHost::Tcp(name) => (!is_this_machine(name)).then(|| name.clone()),
+    })
+}
+
+/// Whether a name or address is of the loopback interface.
+fn is_this_machine(name: &str) -> bool {
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Believes the server as far as the mode says. Its signature of the handshake is checked in every mode.
@@ -237,12 +300,60 @@ mod tests {
     }
 
     #[test]
+    fn case_s4_a_password_goes_to_nobody_who_was_not_verified() {
+        let check = |url: &str| {
+            let (url, tls) = Tls::of_url(url).unwrap();
+            tls.check_transport(&url.parse().unwrap())
+                .map_err(|error| error.to_string())
+        };
+        for parameters in [
+            "",
+            "?sslmode=prefer",
+            "?sslmode=disable",
+            "?sslmode=require",
+            "?channel_binding=require",
+            "?sslmode=prefer&channel_binding=require",
+            "?insecure_transport=false",
+            "?hostaddr=10.0.0.1",
+        ] {
+            let said = check(&format!("postgres://u:p@db.internal/d{parameters}")).unwrap_err();
+            assert!(
+                said.contains("insecure_transport=true") && said.contains("verify-full"),
+                "{said}"
+            );
+        }
+        for url in [
+            "postgres://u@localhost,db/d",
+            "postgres://u@10.0.0.1/d",
+            "postgres://u@[2001:db8::1]/d",
+            "postgres://u@localhost/d?hostaddr=10.0.0.1",
+        ] {
+            assert!(check(url).is_err(), "{url}");
+        }
+        for url in [
+            "postgres://u@db/d?sslmode=verify-full&sslrootcert=system",
+            "postgres://u@db/d?sslmode=verify-ca&sslrootcert=/ca.pem",
+            "postgres://u@db/d?sslmode=require&sslrootcert=/ca.pem",
+            "postgres://u@db/d?sslmode=require&channel_binding=require",
+            "postgres://u@db/d?insecure_transport=true",
+            "postgres://u@localhost/d",
+            "postgres://u@127.0.0.2/d?sslmode=disable",
+            "postgres://u@[::1]/d",
+            "postgres://u@%2Frun%2Fpostgresql/d",
+            "postgres://u@db/d?hostaddr=127.0.0.1",
+        ] {
+            check(url).unwrap();
+        }
+    }
+
+    #[test]
     fn what_cannot_be_is_named() {
         for (url, part) in [
             ("postgres://u@h/d?sslmode=maybe", "sslmode must be"),
             ("postgres://u@h/d?sslmode=verify-full", "needs sslrootcert"),
             ("postgres://u@h/d?sslcert=a", "go together"),
             ("postgres://u@h/d?sslrootcert=%ff", "no UTF-8"),
+            ("postgres://u@h/d?insecure_transport=yes", "true or false"),
         ] {
             let said = of(url).unwrap_err();
             assert!(said.contains(part), "{url}: {said}");

@@ -13,7 +13,7 @@
 //! into a rollback that reports success, so COMMIT is believed only after every statement before it has answered. COMMIT
 //! sent and not answered is `Unknown`.
 
-use crate::fate::{Fate, describe, fate};
+use crate::fate::{Fate, describe, fate, problem};
 use crate::pooled::{Busy, Effect, Param, Pooled, left_until, lock_wait_ms, unavailable};
 use host_kit::Random;
 use lock_api::StoreError;
@@ -123,6 +123,25 @@ impl Transactions {
             .await
     }
 
+    /// Whether the database does its work: begins a transaction that may write, reads, and undoes it; after a write that the
+    /// server refused also a trial write ([`Pooled::writable`]).
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] whose text is that of [`crate::problem`].
+    pub async fn health(&self, statement: &str, within: Duration) -> Result<(), StoreError> {
+        let deadline = Instant::now() + within;
+        let looked = self.run(Effect::Writes, within, async |transaction: Transaction| {
+            let (transaction, _) = transaction.flight(&[(statement, &[])]).await?;
+            transaction.rollback().await;
+            Ok(())
+        });
+        let works = match looked.await {
+            Ok(()) => self.pool.writable(deadline).await,
+            Err(error) => Err(error),
+        };
+        works.map_err(|error| unavailable(problem(&error)))
+    }
+
     async fn begin(&self, effect: Effect, deadline: Instant) -> Result<Transaction, StoreError> {
         let connection = self.pool.get(deadline).await?;
         let wait = lock_wait_ms(left_until(deadline));
@@ -166,7 +185,10 @@ impl Transaction {
         let begin = self.begin.take();
         match send(&self.connection, begin.as_deref(), statements, false).await {
             Ok(answers) => Ok((self, answers)),
-            Err(failed) => Err(self.give_up(&failed).await),
+            Err(failed) => {
+                self.connection.note(&failed.error);
+                Err(self.give_up(&failed).await)
+            }
         }
     }
 
@@ -178,7 +200,11 @@ impl Transaction {
     pub async fn commit(mut self, statements: &[Statement<'_>]) -> Result<Answers, Stopped> {
         let begin = self.begin.take();
         self.commit_sent.store(self.effect == Effect::Writes, Ordering::SeqCst);
-        match send(&self.connection, begin.as_deref(), statements, true).await {
+        let sent = send(&self.connection, begin.as_deref(), statements, true).await;
+        if let Err(failed) = &sent {
+            self.connection.note(&failed.error);
+        }
+        match sent {
             Ok(answers) => {
                 self.connection.done();
                 Ok(answers)

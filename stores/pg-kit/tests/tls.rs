@@ -47,6 +47,7 @@ impl Place<'_> {
     fn file(&self, name: &str, text: &str) -> String {
         let path = self.dir.join(name);
         std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         path.display().to_string()
     }
 
@@ -184,6 +185,89 @@ async fn each_sslmode_believes_what_it_says() {
     }
     drop(busy);
     counts(&admin, sleeping, "0").await;
+}
+
+/// The authority's file is replaced while the server gets a certificate of another: new connections believe the new one
+/// without a restart, a file that is none keeps the last one, and the reason of a refused handshake is told.
+#[tokio::test]
+async fn case_l35_new_connections_use_the_files_as_they_are_now() {
+    let (old, new) = (Authority::new("the old one"), Authority::new("the new one"));
+    let server = server(&old).await;
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place {
+        server: &server,
+        dir: dir.path(),
+    };
+    let ca = place.file("ca.pem", &old.pem());
+    let me = format!("postgres:{PASSWORD}");
+    let connector = Connector::new(&place.access(&me, "localhost", &format!("sslmode=verify-full&sslrootcert={ca}")));
+    let connector = connector.unwrap();
+    let from = Instant::now();
+    while let Err(error) = connector.connect_alone().await {
+        assert!(from.elapsed() < WITHIN * 3, "{error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (cert, key) = new.issue("the server", &["localhost"], ExtendedKeyUsagePurpose::ServerAuth);
+    server.copy_in("/new.crt", &cert);
+    server.copy_in("/new.key", &key);
+    server.shell(
+        "cat /new.crt > \"$PGDATA/server.crt\"; cat /new.key > \"$PGDATA/server.key\"; psql -U postgres -c 'SELECT pg_reload_conf()'",
+        "",
+    );
+    let refused = async || {
+        let from = Instant::now();
+        loop {
+            match connector.connect_alone().await {
+                Err(error) => return pg_kit::problem(&error),
+                Ok(_) => assert!(from.elapsed() < WITHIN, "still believed"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let said = refused().await;
+    assert!(
+        said.starts_with("refused: ") && said.contains("UnknownIssuer"),
+        "{said}"
+    );
+    place.file("ca.pem", "no certificate\n");
+    let said = refused().await;
+    assert!(
+        said.contains("UnknownIssuer"),
+        "the last file that could be used counts: {said}"
+    );
+    place.file("ca.pem", &new.pem());
+    connector.connect_alone().await.unwrap();
+    place.file("ca.pem", "no certificate\n");
+    connector.connect_alone().await.unwrap();
+}
+
+/// A key and a password that others can read are refused before anything is connected to.
+#[tokio::test]
+async fn case_s8_a_key_or_password_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let authority = Authority::new("ours");
+    let (cert, key) = authority.issue("badge", &[], ExtendedKeyUsagePurpose::ClientAuth);
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str, mode: u32| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path
+    };
+    let (cert, key) = (put("cert", &cert, 0o644), put("key", &key, 0o644));
+    let mut access = Access::at(format!(
+        "postgres://badge@127.0.0.1:1/d?sslcert={}&sslkey={}",
+        cert.display(),
+        key.display()
+    ));
+    let said = Connector::new(&access).err().unwrap().to_string();
+    assert!(said.contains("sslkey") && said.contains("0644"), "{said}");
+    put("key", &std::fs::read_to_string(&key).unwrap(), 0o600);
+    access.password = pg_kit::PasswordSource::File(put("password", "s3cret", 0o604));
+    let said = Connector::new(&access).err().unwrap().to_string();
+    assert!(said.contains("the password file") && said.contains("0604"), "{said}");
+    put("password", "s3cret", 0o400);
+    Connector::new(&access).unwrap();
 }
 
 /// A statement whose cancelling does not get through is ended by the server; what the URL says besides is kept.

@@ -1,17 +1,21 @@
 //! Opening one connection, its pragmas, and the files attached to it.
 
 use crate::error::undone;
+use crate::standing::{Seen, beside};
 use crate::{Attach, Location, SqlError, SqliteOptions};
 use rusqlite::{Connection, OpenFlags};
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// A connection together with the attached files that could not be attached yet.
 pub(crate) struct Opened {
     pub(crate) connection: Connection,
     pub(crate) missing: Vec<Attach>,
+    /// The attached files as they were.
+    attached: Vec<Seen>,
 }
 
 /// The name of the database in messages.
@@ -27,9 +31,27 @@ pub(crate) fn make_directory(location: &Location) -> Result<(), SqlError> {
     let Location::File(path) = location else { return Ok(()) };
     match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         None => Ok(()),
-        Some(parent) => std::fs::create_dir_all(parent).map_err(|error| {
-            SqlError::Unavailable(format!("{}: cannot make the directory: {error}", parent.display()))
-        }),
+        Some(parent) => std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(parent)
+            .map_err(|error| {
+                SqlError::Unavailable(format!("{}: cannot make the directory: {error}", parent.display()))
+            }),
+    }
+}
+
+/// Makes an empty file that nobody else can read, where there is none: SQLite gives its log the same mode (case S8).
+pub(crate) fn make_file(location: &Location) -> Result<(), SqlError> {
+    let Location::File(path) = location else { return Ok(()) };
+    // Never opens one that is there: closing it would free the locks of another connection of this process.
+    match File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(_) if path.exists() => Ok(()),
+        Err(error) => Err(SqlError::Unavailable(format!(
+            "{}: cannot be made: {error}",
+            path.display()
+        ))),
     }
 }
 
@@ -45,6 +67,10 @@ pub(crate) struct Exclusive {
     _file: File,
     /// The name, where it was made here.
     made: Option<PathBuf>,
+    /// The path itself, for every process that sees the same files: holds also where all of them, or their directory, were
+    /// replaced under the owner (case L41).
+    #[cfg(target_os = "linux")]
+    _path: std::os::unix::net::UnixListener,
 }
 
 impl Exclusive {
@@ -63,17 +89,23 @@ pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<Exclusive>,
         return Ok(None);
     };
     is_no_other_file(path)?;
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let name = PathBuf::from(name);
+    let name = beside(path, ".lock");
     let made = (!name.exists()).then(|| name.clone());
     let lock = lock_one(path, &name)?;
-    match lock_one(path, path) {
-        Ok(file) => Ok(Some(Exclusive {
+    let taken = || -> Result<Exclusive, SqlError> {
+        let file = lock_one(path, path)?;
+        #[cfg(target_os = "linux")]
+        let path = lock_path(path)?;
+        Ok(Exclusive {
             _name: lock,
             _file: file,
-            made,
-        })),
+            made: made.clone(),
+            #[cfg(target_os = "linux")]
+            _path: path,
+        })
+    };
+    match taken() {
+        Ok(taken) => Ok(Some(taken)),
         Err(error) => {
             if let Some(name) = made {
                 let _ = std::fs::remove_file(name);
@@ -81,6 +113,36 @@ pub(crate) fn lock_exclusively(location: &Location) -> Result<Option<Exclusive>,
             Err(error)
         }
     }
+}
+
+/// Takes the path's name in the kernel's own name space of sockets, which no file stands for and which the kernel frees with
+/// the process. The name holds the mount name space: the same path in another container is another file.
+#[cfg(target_os = "linux")]
+fn lock_path(path: &Path) -> Result<std::os::unix::net::UnixListener, SqlError> {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let refuse = |why: String| SqlError::Unavailable(format!("{}: {why}", path.display()));
+    let whole = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+        .canonicalize()
+        .map(|parent| parent.join(path.file_name().unwrap_or_default()))
+        .map_err(|error| refuse(error.to_string()))?;
+    let mounts = std::fs::read_link("/proc/self/ns/mnt").unwrap_or_default();
+    let mut hasher = DefaultHasher::new();
+    (mounts, whole).hash(&mut hasher);
+    let name = format!("dlock-store-{:016x}", hasher.finish());
+    SocketAddr::from_abstract_name(name)
+        .and_then(|name| UnixListener::bind_addr(&name))
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => refuse(
+                "in use by another process, which opened this path before its files were replaced; end that one first"
+                    .to_owned(),
+            ),
+            _ => refuse(format!("cannot be kept for this process: {error}")),
+        })
 }
 
 /// Refuses what is there and is no database, before anything is made beside it.
@@ -104,7 +166,13 @@ fn lock_one(path: &Path, held: &Path) -> Result<File, SqlError> {
     let refuse = |why: String| SqlError::Unavailable(format!("{}: {why}", path.display()));
     let open = |write: bool| {
         let mut options = File::options();
-        options.read(true).write(write).create(write).truncate(false).open(held)
+        options
+            .read(true)
+            .write(write)
+            .create(write)
+            .truncate(false)
+            .mode(0o600)
+            .open(held)
     };
     // What may only be read can be locked all the same; that it cannot be written is said where it is opened.
     let lock = open(true)
@@ -178,6 +246,7 @@ fn with_attached(connection: Connection, attach: &[Attach]) -> Opened {
     let mut opened = Opened {
         connection,
         missing: attach.to_vec(),
+        attached: Vec::new(),
     };
     opened.attach_missing();
     opened
@@ -186,22 +255,32 @@ fn with_attached(connection: Connection, attach: &[Attach]) -> Opened {
 impl Opened {
     /// Attaches what has come into being. Outside a transaction only.
     pub(crate) fn attach_missing(&mut self) {
-        let connection = &self.connection;
+        let (connection, attached) = (&self.connection, &mut self.attached);
         self.missing.retain(|attach| {
-            if !attach.path.exists() {
+            let Some(seen) = Seen::at(attach.path.clone()) else {
                 return true;
-            }
+            };
             match connection.execute(
                 "ATTACH DATABASE ?1 AS ?2",
                 [&read_only_uri(&attach.path), attach.schema],
             ) {
-                Ok(_) => false,
+                Ok(_) => {
+                    attached.push(seen);
+                    false
+                }
                 Err(error) => {
                     tracing::warn!(event = "attach_failed", path = %attach.path.display(), %error);
                     true
                 }
             }
         });
+    }
+}
+
+impl Opened {
+    /// Which attached file is not where it was attached from, in words.
+    pub(crate) fn moved(&self) -> Option<String> {
+        self.attached.iter().find_map(Seen::moved)
     }
 }
 

@@ -1,6 +1,18 @@
 //! SQLite's result codes, each mapped on purpose to what the caller has to know.
 
 use rusqlite::ErrorCode;
+use std::io::ErrorKind;
+
+impl SqlError {
+    /// The same error with a word in front of what it says.
+    pub(crate) fn named(self, word: &str) -> Self {
+        match self {
+            Self::Unavailable(said) => Self::Unavailable(format!("{word}: {said}")),
+            Self::Unknown(said) => Self::Unknown(format!("{word}: {said}")),
+            Self::Corrupt(said) => Self::Corrupt(format!("{word}: {said}")),
+        }
+    }
+}
 
 /// Why a call failed. The distinction that matters is what it may have done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +61,27 @@ pub(crate) fn fault(error: &rusqlite::Error) -> Fault {
         | rusqlite::Error::IntegralValueOutOfRange(..)
         | rusqlite::Error::Utf8Error(..) => Fault::Damage,
         _ => Fault::Call,
+    }
+}
+
+/// As [`fault`], for a file beside the database.
+pub(crate) fn fault_of_file(error: &std::io::Error) -> Fault {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Fault::Full,
+        ErrorKind::ReadOnlyFilesystem | ErrorKind::PermissionDenied => Fault::ReadOnly,
+        _ => Fault::Disk,
+    }
+}
+
+impl Fault {
+    /// The word of [`crate::Sqlite::health`] for a fault that a later write may meet again. None for those of one call.
+    pub(crate) const fn lasting(self) -> Option<&'static str> {
+        match self {
+            Self::Full => Some("full"),
+            Self::ReadOnly => Some("read_only"),
+            Self::Disk => Some("disk"),
+            Self::Call | Self::Busy | Self::Damage => None,
+        }
     }
 }
 

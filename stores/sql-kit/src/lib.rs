@@ -9,8 +9,8 @@
 //! writes, the one durable commit that many callers share, and the schema's version.
 //! Does not own: any table but `schema_migration`; what a job reads and writes.
 //! On failure: nobody is told that something was done before it is on disk. [`SqlError`] says which of three things a
-//! failed call means: certainly not done, may have been done, or the file is damaged. Once damage was seen nothing is
-//! written any more before a restart.
+//! failed call means: certainly not done, may have been done, or the file is damaged. Once damage was seen, or the path
+//! leads to other files than those that are open, nothing is written any more before a restart.
 
 mod batch_sizes;
 mod connection;
@@ -19,6 +19,7 @@ mod migrate;
 mod options;
 mod reader;
 mod sqlite;
+mod standing;
 mod writer;
 
 pub use batch_sizes::BatchSizes;

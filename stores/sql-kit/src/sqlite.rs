@@ -1,16 +1,18 @@
 //! The handle.
 
 use crate::batch_sizes::Counters;
-use crate::connection::{check, lock_exclusively, make_directory, open_writer};
+use crate::connection::{check, lock_exclusively, make_directory, make_file, open_writer};
+use crate::error::Fault;
 use crate::migrate::migrate;
 use crate::reader::{Reader, as_job};
+use crate::standing::Standing;
 use crate::writer::{Decision, Order, Turn, TypedJob, Writer};
 use crate::{BatchSizes, Location, SqlError, SqliteOptions};
 use host_kit::{Blocking, Clock, Host};
 use rusqlite::Connection;
 use std::fmt;
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -19,9 +21,57 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) sizes: Counters,
     damage: Mutex<Option<String>>,
+    /// Set for good once the path led to other files (case L41).
+    replaced: OnceLock<String>,
+    /// The last write that the disk refused, with its word; none once a write of some size works again (case L36).
+    trouble: Mutex<Option<(&'static str, SqlError)>>,
 }
 
 impl Shared {
+    /// Refuses what must not be begun any more.
+    pub(crate) fn standing(&self) -> Result<(), SqlError> {
+        if let Some(damage) = self.damage() {
+            return Err(SqlError::Corrupt(damage));
+        }
+        self.replaced
+            .get()
+            .map_or(Ok(()), |said| Err(SqlError::Unavailable(said.clone())))
+    }
+
+    /// The path leads to other files than those that are open.
+    pub(crate) fn found_replaced(&self, said: String) {
+        if self.replaced.set(said.clone()).is_ok() {
+            tracing::error!(event = "database_replaced", detail = said);
+        }
+    }
+
+    /// Remembers what a later write would meet again.
+    pub(crate) fn met(&self, fault: Fault, error: &SqlError) {
+        if let Some(word) = fault.lasting() {
+            *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some((word, error.clone()));
+        }
+    }
+
+    pub(crate) fn trouble(&self) -> Option<(&'static str, SqlError)> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn out_of_trouble(&self) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The error of a readiness write with the word for it.
+    fn named(&self, error: SqlError) -> SqlError {
+        let word = match (&error, self.replaced.get(), self.trouble()) {
+            (SqlError::Corrupt(_), ..) => "damaged",
+            (_, Some(_), _) => "replaced",
+            (_, None, Some((word, _))) => word,
+            // Locked by another process, or more work than the disk keeps up with.
+            (_, None, None) => "busy",
+        };
+        error.named(word)
+    }
+
     /// Remembers damage: nothing is written over it.
     pub(crate) fn note(&self, error: &SqlError) {
         if let SqlError::Corrupt(detail) = error {
@@ -81,6 +131,8 @@ impl Sqlite {
         } else {
             None
         };
+        make_file(&options.location)?;
+        let mut standing = Standing::of(&options)?;
         let file = crate::connection::file_name(&options.location);
         let opened = open_writer(&options).and_then(|opened| {
             check(&opened.connection, &options)?;
@@ -101,7 +153,15 @@ impl Sqlite {
             clock: host.clock.clone(),
             sizes: Counters::default(),
             damage: Mutex::new(None),
+            replaced: OnceLock::new(),
+            trouble: Mutex::new(None),
         });
+        if let Some(standing) = &mut standing {
+            standing.take_beside();
+            if let Some(said) = standing.moved() {
+                return Err(SqlError::Unavailable(said));
+            }
+        }
         let version = i64::from(options.migrations.last().map_or(0, |migration| migration.version));
         let reader = match options.location {
             Location::Memory => None,
@@ -117,7 +177,7 @@ impl Sqlite {
             host,
             "sql-writer",
             options.queue_max,
-            |orders| Writer::new(opened, lock, options.clone(), shared.clone(), orders),
+            |orders| Writer::new(opened, (lock, standing), options.clone(), shared.clone(), orders),
             Writer::run,
         )?;
         Ok(Self(Arc::new(Inner {
@@ -167,21 +227,23 @@ impl Sqlite {
         self.0.shared.sizes.read()
     }
 
-    /// Whether the database can be written: writes a page and commits it.
+    /// Whether the database can be written: writes a page and commits it. After a write that the disk refused, until there
+    /// is room for one of some size again, that refusal is told.
     ///
     /// # Errors
-    /// What is wrong. Damage that was seen once is told until the process ends.
+    /// What is wrong. Its text begins with a word: `full`, `read_only`, `disk` (it failed), `replaced` (the path leads to
+    /// other files), `damaged`, or `busy` (not written in time). Damage and replaced files are told until the process ends.
     pub async fn health(&self, within: Duration) -> Result<(), SqlError> {
-        if let Some(damage) = self.0.shared.damage() {
-            return Err(SqlError::Corrupt(damage));
-        }
+        let shared = &self.0.shared;
+        shared.standing().map_err(|error| shared.named(error))?;
         let version = self.0.version;
-        self.write(within, move |connection| {
+        let written = self.write(within, move |connection| {
             // The same number again: the page is written all the same.
             connection.pragma_update(None, "user_version", version)?;
             Ok(Decision::Commit(()))
-        })
-        .await
+        });
+        written.await.map_err(|error| shared.named(error))?;
+        shared.trouble().map_or(Ok(()), |(word, error)| Err(error.named(word)))
     }
 
     /// Closes the database after what is queued before: when it answers, the file is free for another process.

@@ -1,12 +1,17 @@
 //! The writer: takes what is queued, runs each job in a savepoint of one transaction, commits once, answers all.
 
 use crate::connection::{Exclusive, Opened, file_name, open_writer};
-use crate::error::{Fault, commit_failed, fault, undone};
+use crate::error::{Fault, commit_failed, fault, fault_of_file, undone};
 use crate::sqlite::Shared;
+use crate::standing::{Standing, beside};
 use crate::{BatchEnd, Location, SqlError, SqliteOptions};
 use rusqlite::Connection;
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -109,6 +114,8 @@ pub(crate) struct Writer {
     opened: Option<Opened>,
     /// Dropped after the connection.
     _lock: Option<Exclusive>,
+    /// The files that are open. None in memory.
+    standing: Option<Standing>,
     options: SqliteOptions,
     file: String,
     shared: Arc<Shared>,
@@ -118,7 +125,7 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn new(
         opened: Opened,
-        lock: Option<Exclusive>,
+        (lock, standing): (Option<Exclusive>, Option<Standing>),
         options: SqliteOptions,
         shared: Arc<Shared>,
         orders: Receiver<Order>,
@@ -126,6 +133,7 @@ impl Writer {
         Self {
             opened: Some(opened),
             _lock: lock,
+            standing,
             file: file_name(&options.location),
             options,
             shared,
@@ -182,8 +190,8 @@ impl Writer {
     /// Runs jobs from the front of `batch` in one transaction. What is left over did not begin.
     fn commit_from(&mut self, batch: &mut VecDeque<Box<dyn Job>>) {
         // Taken out for the batch, put back when it has ended well enough to go on.
-        let opened = match self.begin() {
-            Ok(opened) => opened,
+        let (opened, room) = match self.begin() {
+            Ok(begun) => begun,
             Err(error) => {
                 for job in batch.drain(..) {
                     job.finish(Err(error.clone()));
@@ -198,7 +206,7 @@ impl Writer {
                 job.finish(Ok(()));
                 continue;
             }
-            match in_savepoint(connection, &self.file, &mut job) {
+            match in_savepoint(connection, &self.file, &self.shared, &mut job) {
                 Ok(()) => done.push(job),
                 Err(Undone::Job(error)) => job.finish(Err(error)),
                 Err(Undone::Batch(error)) => {
@@ -212,8 +220,27 @@ impl Writer {
             Some(error) => Err(error),
             None => connection
                 .execute_batch("COMMIT")
-                .map_err(|error| commit_failed(&self.file, &error)),
+                .map_err(|error| {
+                    let failed = commit_failed(&self.file, &error);
+                    self.shared.met(fault(&error), &failed);
+                    failed
+                })
+                .and_then(|()| {
+                    // Nobody is told that something was done in a file that another process would not find.
+                    let moved = self
+                        .standing
+                        .as_ref()
+                        .and_then(Standing::moved)
+                        .or_else(|| opened.moved());
+                    moved.map_or(Ok(()), |said| {
+                        self.shared.found_replaced(said.clone());
+                        Err(SqlError::Unknown(said))
+                    })
+                }),
         };
+        if end.is_ok() && room {
+            self.shared.out_of_trouble();
+        }
         if end.is_err()
             && !connection.is_autocommit()
             && let Err(error) = connection.execute_batch("ROLLBACK")
@@ -244,22 +271,38 @@ impl Writer {
         }
     }
 
-    /// The connection, inside a new transaction.
-    fn begin(&mut self) -> Result<Opened, SqlError> {
-        if let Some(damage) = self.shared.damage() {
-            return Err(SqlError::Corrupt(damage));
+    /// The connection, inside a new transaction, and whether there is room for further ones, as far as is known.
+    fn begin(&mut self) -> Result<(Opened, bool), SqlError> {
+        self.shared.standing()?;
+        let moved = self.standing.as_ref().and_then(Standing::moved);
+        if let Some(said) = moved.or_else(|| self.opened.as_ref().and_then(Opened::moved)) {
+            self.shared.found_replaced(said);
+            self.shared.standing()?;
         }
         let begun = match self.opened.take() {
-            Some(opened) => Ok(opened),
-            None => open_writer(&self.options),
+            Some(opened) => Ok((opened, false)),
+            None => {
+                if let Some(standing) = &mut self.standing {
+                    standing.forget_beside();
+                }
+                open_writer(&self.options).map(|opened| (opened, true))
+            }
         }
-        .and_then(|mut opened| {
+        .and_then(|(mut opened, anew)| {
             opened.attach_missing();
+            let room = self.has_room(&opened.connection);
             match opened.connection.execute_batch("BEGIN IMMEDIATE") {
-                Ok(()) => Ok(opened),
+                Ok(()) => {
+                    if let Some(standing) = self.standing.as_mut().filter(|_| anew) {
+                        standing.take_beside();
+                    }
+                    Ok((opened, room))
+                }
                 Err(error) => {
                     self.opened = Some(opened);
-                    Err(undone(&self.file, "begin", &error))
+                    let failed = undone(&self.file, "begin", &error);
+                    self.shared.met(fault(&error), &failed);
+                    Err(failed)
                 }
             }
         });
@@ -268,6 +311,51 @@ impl Writer {
             tracing::error!(event = "begin_failed", file = self.file, %error);
         })
     }
+
+    /// After a write that the disk refused: whether it would take one of some size. A small one may find a place in the log
+    /// although the next one does not, and a log that cannot grow is never emptied by a commit: it is emptied here, which
+    /// takes room in the database, and a file of the probe's size is written beside it.
+    fn has_room(&self, connection: &Connection) -> bool {
+        let Location::File(path) = &self.options.location else {
+            return true;
+        };
+        if self.shared.trouble().is_none() {
+            return true;
+        }
+        // Readers are not waited for: what they hinder is done the next time.
+        let emptied = connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| connection.query_row("PRAGMA main.wal_checkpoint(TRUNCATE)", [], |_| Ok(())))
+            .map_err(|error| (fault(&error), undone(&self.file, "checkpoint", &error)));
+        let restored = connection.busy_timeout(self.options.busy_timeout);
+        let written = probe(&beside(path, "-probe")).map_err(|error| {
+            let fault = fault_of_file(&error);
+            (
+                fault,
+                SqlError::Unavailable(format!("{}: a trial write: {error}", self.file)),
+            )
+        });
+        for (fault, error) in [&emptied, &written].into_iter().filter_map(|done| done.as_ref().err()) {
+            self.shared.met(*fault, error);
+        }
+        emptied.is_ok() && written.is_ok() && restored.is_ok()
+    }
+}
+
+/// How much a trial write takes: more than any batch of a usual load.
+const PROBE_BYTES: usize = 256 * 1024;
+
+/// Writes a file durably and removes it.
+fn probe(path: &Path) -> std::io::Result<()> {
+    // One that a process left behind when it died.
+    drop(std::fs::remove_file(path));
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| {
+        file.write_all(&vec![1; PROBE_BYTES])?;
+        file.sync_all()
+    });
+    drop(std::fs::remove_file(path));
+    written
 }
 
 enum Undone {
@@ -277,19 +365,24 @@ enum Undone {
     Batch(SqlError),
 }
 
-fn in_savepoint(connection: &Connection, file: &str, job: &mut Box<dyn Job>) -> Result<(), Undone> {
+fn in_savepoint(connection: &Connection, file: &str, shared: &Shared, job: &mut Box<dyn Job>) -> Result<(), Undone> {
+    let failed = |what: &str, error: &rusqlite::Error| {
+        let failed = undone(file, what, error);
+        shared.met(fault(error), &failed);
+        failed
+    };
     let step = |sql: &str| {
         connection
             .prepare_cached(sql)
             .and_then(|mut statement| statement.execute([]))
-            .map_err(|error| Undone::Batch(undone(file, sql, &error)))
+            .map_err(|error| Undone::Batch(failed(sql, &error)))
     };
     step("SAVEPOINT job")?;
     // The job's state is thrown away after a panic, and what it wrote is rolled back.
     let error = match catch_unwind(AssertUnwindSafe(|| job.run(connection))) {
         Ok(Ok(true)) => return step("RELEASE job").map(drop),
         Ok(Ok(false)) => None,
-        Ok(Err(error)) => Some(match (undone(file, "write", &error), fault(&error)) {
+        Ok(Err(error)) => Some(match (failed("write", &error), fault(&error)) {
             // Damage leaves no trust in what the other jobs read. After a full disk or an I/O error SQLite may have
             // undone the whole transaction by itself.
             (error, Fault::Damage | Fault::Disk | Fault::Full) => return Err(Undone::Batch(error)),

@@ -1,9 +1,16 @@
 //! What TLS is told by files: the authorities that are trusted, and who we are.
 //!
-//! Owns: reading PEM files and this machine's authorities; a client that verifies whom it talks to, always.
+//! Owns: reading PEM files, secrets and this machine's authorities; who else may read a secret; making anew what was made of
+//! files that changed; a client that verifies whom it talks to, always.
 //! Does not own: connections, nor what a setting or a parameter of a URL is called: an error names the file, its reader
 //! names the setting.
 //! On failure: nothing half: a file that cannot be used is refused with its path and the reason.
+
+mod reloaded;
+mod secret;
+
+pub use reloaded::Reloaded;
+pub use secret::{check_private, secret};
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -86,8 +93,9 @@ pub struct Identity {
 /// The key of a PEM file (PKCS#8, PKCS#1 or SEC1).
 ///
 /// # Errors
-/// [`Unusable::File`] where it cannot be read, or holds no key.
+/// [`Unusable::File`] where it cannot be read, others can read it ([`check_private`]), or it holds no key.
 pub fn key(path: &str) -> Result<PrivateKeyDer<'static>, Unusable> {
+    check_private(path.as_ref())?;
     PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
         rustls::pki_types::pem::Error::NoItemsFound => file(path, "there is no private key in it"),
         error => file(path, error),
@@ -126,6 +134,7 @@ mod tests {
         fn put(&self, name: &str, text: &str) -> String {
             let path = self.0.path().join(name);
             std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
             path.display().to_string()
         }
     }

@@ -113,10 +113,10 @@ async fn readyz(shared: Data<Shared>) -> Result<HttpResponse, ApiError> {
     }
     shared.started.store(true, Ordering::Relaxed);
     let checks: Vec<&str> = shared.checks.iter().map(|(name, _)| name.as_str()).collect();
-    let notes: BTreeMap<&str, &str> = shared
+    let notes: BTreeMap<&str, String> = shared
         .notes
         .iter()
-        .map(|(name, text)| (name.as_str(), text.as_str()))
+        .filter_map(|(name, note)| Some((name.as_str(), note()?)))
         .collect();
     Ok(HttpResponse::Ok().json(json!({"status": "ready", "checks": checks, "notes": notes})))
 }

@@ -78,7 +78,7 @@ pub(crate) struct Shared {
     pub(crate) request_timeout: Duration,
     pub(crate) route_timeouts: Vec<(String, Duration)>,
     pub(crate) checks: Vec<(String, Check)>,
-    pub(crate) notes: Vec<(String, String)>,
+    pub(crate) notes: Vec<(String, Note)>,
     pub(crate) drain: Drain,
     pub(crate) started: AtomicBool,
     pub(crate) metrics: HttpMetrics,
@@ -101,6 +101,9 @@ impl Shared {
     }
 }
 
+/// What `/readyz` says although the component is ready; none while there is nothing to say.
+type Note = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The HTTP side of one component: its routes inside a frame of request ids, traces, time-outs, problems, metrics and
 /// logs, beside the routes that every component has (C3.1).
 pub struct Gateway {
@@ -112,7 +115,7 @@ pub struct Gateway {
     openapi: Option<utoipa::openapi::OpenApi>,
     examples: Value,
     checks: Vec<(String, Check)>,
-    notes: Vec<(String, String)>,
+    notes: Vec<(String, Note)>,
     route_timeouts: Vec<(String, Duration)>,
     hosts: Vec<String>,
     lists: Vec<&'static str>,
@@ -187,8 +190,19 @@ impl Gateway {
 
     /// Something that whoever looks at the readiness must see although the component is ready: a fence that is off (FR-29).
     #[must_use]
-    pub fn ready_note(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
-        self.notes.push((name.into(), text.into()));
+    pub fn ready_note(self, name: impl Into<String>, text: impl Into<String>) -> Self {
+        let text = text.into();
+        self.ready_note_while(name, move || Some(text.clone()))
+    }
+
+    /// As [`Gateway::ready_note`], as long as there is something to say. Asked at each `/readyz`; must not wait.
+    #[must_use]
+    pub fn ready_note_while(
+        mut self,
+        name: impl Into<String>,
+        note: impl Fn() -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.notes.push((name.into(), Arc::new(note)));
         self
     }
 

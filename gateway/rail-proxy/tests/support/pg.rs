@@ -66,6 +66,7 @@ impl Paydb {
     pub fn settings_with_file(&self, directory: &std::path::Path) -> [(&'static str, String); 4] {
         let file = directory.join("password");
         std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         [
             ("rail.store.url", self.url_with(&self.rail_role)),
             ("rail.store.schema", self.schema.clone()),

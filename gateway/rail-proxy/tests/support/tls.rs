@@ -121,5 +121,7 @@ impl Entrance {
 pub fn file(directory: &Path, name: &str, text: &str) -> String {
     let path = directory.join(name);
     std::fs::write(&path, text).unwrap();
+    // A key is nobody else's business.
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     path.display().to_string()
 }

@@ -8,7 +8,7 @@
 //! On failure: a read that nobody answered is [`StoreError::Unavailable`], a transaction [`StoreError::Unknown`], unless it
 //! certainly reached nobody.
 
-use super::error::{CallError, Fate, fate, unavailable};
+use super::error::{CallError, Fate, NO_SPACE, fate, said, unavailable};
 use super::members::{Clients, Failed, Members};
 use super::options::EtcdAccess;
 use etcd_client::{Error, GetOptions, GetResponse, Txn, TxnResponse, WatchOptions, WatchStream};
@@ -17,7 +17,7 @@ use futures_util::stream::FuturesUnordered;
 use host_kit::Random;
 use lock_api::StoreError;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -61,7 +61,19 @@ pub(super) struct Etcd {
     members: Arc<Members>,
     patience: Duration,
     random: Random,
+    full: Mutex<Full>,
 }
+
+/// Whether the cluster refused the last write for want of space (case L36).
+#[derive(Default)]
+struct Full {
+    said: Option<String>,
+    /// When a trial write was made.
+    looked: Option<Instant>,
+}
+
+/// How often a trial write is made while the cluster is full.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl Etcd {
     /// Connects at the first call. `readable` is a key that this side may read.
@@ -70,7 +82,34 @@ impl Etcd {
             members: Members::new(access, readable, random.clone())?,
             patience: access.patience,
             random,
+            full: Mutex::default(),
         })
+    }
+
+    fn full(&self) -> MutexGuard<'_, Full> {
+        // Each change leaves it whole.
+        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a write would work, as far as is known: after one that the cluster refused for want of space, until a trial
+    /// write works. The trial is a short lease, which a full cluster refuses as it does a key; at most one a second, and none
+    /// while nothing was refused.
+    pub(super) async fn writable(&self, deadline: Instant) -> Result<(), StoreError> {
+        {
+            let (mut full, now) = (self.full(), Instant::now());
+            let Some(said) = &full.said else { return Ok(()) };
+            if full
+                .looked
+                .is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY)
+            {
+                return Err(unavailable(said.clone()));
+            }
+            full.looked = Some(now);
+        }
+        let (lease, _) = self.grant_lease(2, deadline).await?;
+        *self.full() = Full::default();
+        self.revoke_lease(lease, deadline).await;
+        Ok(())
     }
 
     /// A pause between attempts.
@@ -88,7 +127,7 @@ impl Etcd {
         };
         let answer = send(clients).await.map_err(|error| Failed {
             fate: fate(&error),
-            said: error.to_string(),
+            said: said(&error),
         });
         (member, answer)
     }
@@ -158,7 +197,12 @@ impl Etcd {
                     Fate::LeaseGone => return Err(CallError::LeaseGone),
                     Fate::Compacted => return Err(CallError::Compacted),
                     Fate::Corrupt => return Err(StoreError::Corrupt { detail: failed.said }.into()),
-                    Fate::Refused if !others => return Err(unavailable(failed.said).into()),
+                    Fate::Refused if !others => {
+                        if failed.said.contains(NO_SPACE) {
+                            self.full().said = Some(failed.said.clone());
+                        }
+                        return Err(unavailable(failed.said).into());
+                    }
                     Fate::Refused => {}
                     Fate::NotSent => self.members.is_in_trouble(from),
                     Fate::Unknown => {

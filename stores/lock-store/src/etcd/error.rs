@@ -55,6 +55,49 @@ pub(super) fn unavailable(detail: impl Into<String>) -> StoreError {
     StoreError::Unavailable { detail: detail.into() }
 }
 
+/// An error with what caused it: which of a handshake's reasons it was stands at the end of the chain alone.
+pub(super) fn said(error: &Error) -> String {
+    let mut said = match error {
+        Error::GRpcStatus(status) if !status.message().is_empty() => status.message().to_owned(),
+        error => error.to_string(),
+    };
+    let mut cause = match error {
+        Error::GRpcStatus(status) => std::error::Error::source(status),
+        error => std::error::Error::source(error),
+    };
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        cause = error.source();
+    }
+    said
+}
+
+/// The words of a cluster that takes no write because its quota is used up (the alarm NOSPACE).
+pub(super) const NO_SPACE: &str = "database space exceeded";
+
+/// What readiness says of a store that failed: a word and what is known.
+pub(super) fn problem(error: &StoreError) -> String {
+    let said = error.detail();
+    let refused = [
+        "certificate",
+        "tls handshake",
+        "authentication failed",
+        "invalid auth token",
+        "user name is empty",
+        "permission denied",
+    ];
+    let word = match error {
+        StoreError::Corrupt { .. } => "damaged",
+        _ if said.contains(NO_SPACE) => "full",
+        _ if refused.iter().any(|part| said.contains(part)) => "refused",
+        _ => "unreachable",
+    };
+    format!("{word}: {said}")
+}
+
 /// What an error means.
 pub(super) fn fate(error: &Error) -> Fate {
     match error {

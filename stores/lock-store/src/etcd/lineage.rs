@@ -3,7 +3,7 @@
 //! A cluster that was restored or wiped may have the same id as before, so what tells is a random id of our own, the
 //! revision, and the highest token that anybody has seen: a client (its witness) or this process.
 
-use super::error::CallError;
+use super::error::{CallError, problem};
 use super::layout::after_prefix;
 use super::plan::{Fact, Plan};
 use super::records::{HeadRecord, LineageRecord, text};
@@ -344,11 +344,11 @@ impl Shared {
     /// What keeps the store from granting, if anything.
     pub(super) async fn problem(&self, deadline: Instant) -> Option<String> {
         match self.read(Wants::new(&self.layout), deadline).await {
-            Err(error) => Some(StoreError::from(error).to_string()),
+            Err(error) => Some(problem(&error.into())),
             Ok(snapshot) => match self.trust(&snapshot) {
-                Trust::Full => None,
+                Trust::Full => self.etcd.writable(deadline).await.err().map(|error| problem(&error)),
                 Trust::Doubt(detail) | Trust::New(NewDoubt { detail, .. }) => {
-                    Some(format!("nothing is granted: {detail}"))
+                    Some(format!("doubt: nothing is granted: {detail}"))
                 }
             },
         }

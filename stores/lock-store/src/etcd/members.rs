@@ -6,15 +6,16 @@
 //! leader and a majority. Whoever waits for an answer meanwhile is told when one does.
 
 use super::call::ANSWER_BYTES_MAX;
-use super::error::{Fate, fate};
+use super::error::{Fate, fate, said};
 use super::options::EtcdAccess;
 use etcd_client::{Client, ConnectOptions, Error, KvClient, LeaseClient, WatchClient};
 use host_kit::Random;
 use lock_api::StoreError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tls_kit::Reloaded;
 use tokio::sync::{OnceCell, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// How long one look at a member in trouble waits.
 const LOOK_WITHIN: Duration = Duration::from_secs(3);
@@ -46,7 +47,19 @@ pub(super) struct News {
 
 struct Member {
     url: String,
-    clients: OnceCell<Clients>,
+    /// The connection, and the generation of the files that it was made with.
+    clients: Mutex<(u64, Arc<OnceCell<Clients>>)>,
+}
+
+/// How often the files are looked at.
+const FILES_EVERY: Duration = Duration::from_secs(1);
+
+/// How connections are made, as the files say it now.
+struct Options {
+    files: Reloaded<ConnectOptions>,
+    current: ConnectOptions,
+    generation: u64,
+    looked: Instant,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +78,7 @@ struct State {
 
 pub(super) struct Members {
     members: Vec<Member>,
-    options: ConnectOptions,
+    options: Mutex<Options>,
     /// A key that may be read, whether it is there or not.
     readable: Vec<u8>,
     random: Random,
@@ -81,13 +94,23 @@ impl Members {
             .into_iter()
             .map(|url| Member {
                 url,
-                clients: OnceCell::new(),
+                clients: Mutex::default(),
             })
             .collect();
         let state = State::new(members.len());
+        let files = {
+            let access = access.clone();
+            Reloaded::new(access.files(), move || access.connect_options())?
+        };
+        let (current, generation) = files.current_and_generation();
         Ok(Arc::new(Self {
             members,
-            options: access.connect_options()?,
+            options: Mutex::new(Options {
+                files,
+                current,
+                generation,
+                looked: Instant::now(),
+            }),
             readable,
             random,
             state: Mutex::new(state),
@@ -121,11 +144,35 @@ impl Members {
         self.state().favourite
     }
 
-    /// The connection to a member. Only where the cluster has users is something asked for over the wire here.
+    fn options(&self) -> MutexGuard<'_, Options> {
+        self.options.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The generation of the files. New ones are taken here (case L35).
+    fn generation(&self) -> u64 {
+        let mut options = self.options();
+        if options.looked.elapsed() >= FILES_EVERY {
+            options.looked = Instant::now();
+            (options.current, options.generation) = options.files.current_and_generation();
+        }
+        options.generation
+    }
+
+    /// The connection to a member. Only where the cluster has users is something asked for over the wire here. Where the files
+    /// were replaced it is another connection than before; calls under way end on the old one.
     pub(super) async fn clients(&self, member: usize) -> Result<Clients, Failed> {
+        let generation = self.generation();
         let member = &self.members[member];
-        let connected = member.clients.get_or_try_init(async || {
-            let client = Client::connect([&member.url], Some(self.options.clone())).await?;
+        let clients = {
+            let mut clients = member.clients.lock().unwrap_or_else(PoisonError::into_inner);
+            if clients.0 != generation {
+                *clients = (generation, Arc::default());
+            }
+            clients.1.clone()
+        };
+        let connected = clients.get_or_try_init(async || {
+            let options = self.options().current.clone();
+            let client = Client::connect([&member.url], Some(options)).await?;
             Ok::<_, Error>(Clients {
                 kv: client.kv_client().max_decoding_message_size(ANSWER_BYTES_MAX),
                 lease: client.lease_client(),
@@ -140,7 +187,7 @@ impl Members {
                 // Made without the wire: the settings are wrong.
                 _ => Fate::Refused,
             },
-            said: error.to_string(),
+            said: said(&error),
         })
     }
 

@@ -7,10 +7,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where the password comes from; read when the store is opened.
+/// Where the password comes from; read again when its file, or one of the certificates, has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EtcdPassword {
-    /// A file holds it, alone; one newline at its end is no part of it.
+    /// A file holds it, alone; one newline at its end is no part of it. Refused where others can read it.
     File(PathBuf),
     /// An environment variable holds it.
     Environment(String),
@@ -33,6 +33,8 @@ pub struct EtcdAccess {
     pub key_file: Option<PathBuf>,
     /// The name that the members' certificates must have, where it is not the endpoint's host.
     pub server_name: Option<String>,
+    /// Whether the password may go in the clear to members beyond this machine (`?insecure_transport=true`).
+    pub insecure_transport: bool,
     /// How long making a connection may take.
     pub connect_within: Duration,
     /// How long a call waits for one member before another is asked as well; a quarter of the call's own time where that is
@@ -63,14 +65,24 @@ pub struct EtcdLockStoreOptions {
 }
 
 impl EtcdLockStoreOptions {
-    /// A store at `etcd://host:port[,host:port…]`, under the prefix `dlock`.
+    /// A store at `etcd://host:port[,host:port…][?insecure_transport=true]`, under the prefix `dlock`.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when that is no such URL.
     pub fn at(url: &str) -> Result<Self, StoreError> {
+        let (url, insecure_transport) = match url.split_once('?') {
+            None | Some((_, "insecure_transport=false")) => (url.split('?').next().unwrap_or(url), false),
+            Some((url, "insecure_transport=true")) => (url, true),
+            Some(_) => {
+                return Err(unavailable(
+                    "an etcd URL has one parameter, insecure_transport, which is true or false",
+                ));
+            }
+        };
         Ok(Self {
             access: EtcdAccess {
                 endpoints: endpoints(url)?,
+                insecure_transport,
                 user: None,
                 password: EtcdPassword::Environment("ETCDCTL_PASSWORD".to_owned()),
                 ca_file: None,
@@ -111,11 +123,31 @@ impl EtcdLockStoreOptions {
                 "a client certificate needs its key, and a key its certificate",
             ));
         }
+        if self.access.user.is_some()
+            && self.access.ca_file.is_none()
+            && !self.access.insecure_transport
+            && let Some(at) = self.access.endpoints.iter().find(|at| !is_this_machine(at))
+        {
+            return Err(unavailable(format!(
+                "{at} is another machine, and the user's password would go to whoever answers there: name the authorities' \
+                 file (lock.store.ca-file), or say ?insecure_transport=true in the URL where the network itself is trusted"
+            )));
+        }
         if self.access.ca_file.is_none() && self.access.cert_file.is_some() {
             return Err(unavailable("a client certificate needs the authorities' file as well"));
         }
         Ok(())
     }
+}
+
+/// Whether a member is on the loopback interface.
+fn is_this_machine(at: &str) -> bool {
+    let host = at.rsplit_once(':').map_or(at, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 /// The members that a URL names.
@@ -151,7 +183,23 @@ impl EtcdAccess {
         self.endpoints.iter().map(|at| format!("{scheme}://{at}")).collect()
     }
 
-    /// Reads the files and the environment.
+    /// The files that a connection is made of.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        let password = match &self.password {
+            EtcdPassword::File(path) if self.user.is_some() => Some(path),
+            EtcdPassword::File(_) | EtcdPassword::Environment(_) => None,
+        };
+        let files = [
+            self.ca_file.as_ref(),
+            self.cert_file.as_ref(),
+            self.key_file.as_ref(),
+            password,
+        ];
+        files.into_iter().flatten().cloned().collect()
+    }
+
+    /// Reads the files and the environment. A key that is not that of the certificate is refused here, and not by the first
+    /// member that is asked.
     pub(super) fn connect_options(&self) -> Result<ConnectOptions, StoreError> {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(self.connect_within)
@@ -165,8 +213,16 @@ impl EtcdAccess {
             options = options.with_user(user.clone(), self.password()?);
         }
         if let Some(ca) = &self.ca_file {
+            let unusable = |error: tls_kit::Unusable| unavailable(error.to_string());
+            let text = |path: &PathBuf| path.display().to_string();
+            let authorities = tls_kit::authorities(Some(&text(ca))).map_err(unusable)?;
             let mut tls = TlsOptions::new().ca_certificate(Certificate::from_pem(read(ca)?));
             if let (Some(cert), Some(key)) = (&self.cert_file, &self.key_file) {
+                let identity = tls_kit::Identity {
+                    chain: tls_kit::certificates(&text(cert)).map_err(unusable)?,
+                    key: tls_kit::key(&text(key)).map_err(unusable)?,
+                };
+                tls_kit::verifying_client(authorities, Some(identity)).map_err(unusable)?;
                 tls = tls.identity(Identity::from_pem(read(cert)?, read(key)?));
             }
             if let Some(name) = &self.server_name {
@@ -180,10 +236,7 @@ impl EtcdAccess {
     fn password(&self) -> Result<String, StoreError> {
         match &self.password {
             EtcdPassword::File(path) => {
-                let bytes = read(path)?;
-                let text = String::from_utf8(bytes)
-                    .map_err(|_| unavailable(format!("the password file {} is no text", path.display())))?;
-                Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+                tls_kit::secret(path).map_err(|error| unavailable(format!("the password file {error}")))
             }
             EtcdPassword::Environment(name) => std::env::var(name).map_err(|_| {
                 unavailable(format!(
@@ -221,9 +274,44 @@ mod tests {
             "http://a:1",
             "etcd://u:p@a:1",
             "etcd://a:1/x",
+            "etcd://a:1?insecure_transport=yes",
+            "etcd://a:1?x=true",
         ] {
             assert!(EtcdLockStoreOptions::at(bad).is_err(), "{bad} was taken");
         }
+    }
+
+    #[test]
+    fn case_s4_a_users_password_goes_to_no_member_that_was_not_verified() {
+        let check = |url: &str, change: fn(&mut EtcdAccess)| {
+            let mut options = EtcdLockStoreOptions::at(url).unwrap();
+            change(&mut options.access);
+            options.check().map_err(|error| error.to_string())
+        };
+        let user: fn(&mut EtcdAccess) = |access| access.user = Some("dlock".to_owned());
+        for url in [
+            "etcd://a:1",
+            "etcd://127.0.0.1:1,10.0.0.1:1",
+            "etcd://a:1?insecure_transport=false",
+        ] {
+            let said = check(url, user).unwrap_err();
+            assert!(
+                said.contains("insecure_transport=true") && said.contains("lock.store.ca-file"),
+                "{said}"
+            );
+        }
+        for url in [
+            "etcd://127.0.0.1:1,localhost:2,[::1]:3",
+            "etcd://a:1?insecure_transport=true",
+        ] {
+            check(url, user).unwrap();
+        }
+        check("etcd://a:1", |_| {}).unwrap();
+        check("etcd://a:1", |access| {
+            access.user = Some("dlock".to_owned());
+            access.ca_file = Some("/ca.pem".into());
+        })
+        .unwrap();
     }
 
     #[test]

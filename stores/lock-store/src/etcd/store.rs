@@ -209,7 +209,7 @@ impl LockStore for EtcdLockStore {
         Box::pin(async move {
             let problem = match deadline_in(within) {
                 Ok(deadline) => self.shared.problem(deadline).await,
-                Err(error) => Some(error.to_string()),
+                Err(error) => Some(super::error::problem(&error)),
             };
             Ok(StoreHealth {
                 backend: "etcd",

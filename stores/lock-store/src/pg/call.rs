@@ -49,6 +49,11 @@ impl Database {
         self.pool.connections()
     }
 
+    /// Whether a write would work, as far as is known; see [`Pooled::writable`].
+    pub(super) async fn writable(&self, within: Duration) -> Result<(), StoreError> {
+        self.pool.writable(Instant::now() + within).await
+    }
+
     pub(super) fn close(&self) {
         self.pool.close();
     }
@@ -131,6 +136,9 @@ impl Database {
                 drop(connection);
                 return Err(ambiguous(effect, "the database did not answer in time".to_owned()));
             };
+            if let Err(error) = &answer {
+                connection.note(error);
+            }
             // The answer is complete: the connection is as good as before.
             connection.done();
             match answer {

@@ -8,7 +8,7 @@ use lock_api::{
     RenewOutcome, RenewRequest, RevokeOutcome, RevokeRequest, Seal, SessionId, StoreError, StoreFuture, StoreHealth,
     YieldOutcome, YieldRequest,
 };
-use pg_kit::{Effect, Param, unavailable};
+use pg_kit::{Effect, Param};
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
@@ -395,15 +395,22 @@ impl LockStore for PgLockStore {
                     &[],
                 )
                 .await;
-            let problem = match writable {
-                Err(error) => Some(error.to_string()),
+            let writable = match writable {
+                Err(error) => Err(pg_kit::problem(&error)),
                 Ok(rows) if rows.first().is_none_or(|row| row.get(0)) => {
-                    Some(unavailable("the database is a standby, or read-only").to_string())
+                    Err("read_only: the database is a standby, or read-only".to_owned())
                 }
-                Ok(_) => match self.lineage(within).await {
-                    Err(error) => Some(error.to_string()),
+                Ok(_) => {
+                    let writable = self.database.writable(within).await;
+                    writable.map_err(|error| pg_kit::problem(&error))
+                }
+            };
+            let problem = match writable {
+                Err(problem) => Some(problem),
+                Ok(()) => match self.lineage(within).await {
+                    Err(error) => Some(pg_kit::problem(&error)),
                     Ok(lineage) => (lineage.state == LineageState::Regressed)
-                        .then(|| format!("nothing is granted: {}", lineage.detail.unwrap_or_default())),
+                        .then(|| format!("doubt: nothing is granted: {}", lineage.detail.unwrap_or_default())),
                 },
             };
             Ok(StoreHealth { backend: "pg", problem })

@@ -428,9 +428,10 @@ impl LockStore for SqliteLockStore {
             let problem = match self.sqlite.health(within).await {
                 Err(error) => Some(error.to_string()),
                 Ok(()) => match self.job(within, |job| job.lineage()).await {
-                    Err(error) => Some(error.to_string()),
+                    Err(error @ StoreError::Corrupt { .. }) => Some(format!("damaged: {}", error.detail())),
+                    Err(error) => Some(format!("busy: {}", error.detail())),
                     Ok(lineage) => (lineage.state == LineageState::Regressed)
-                        .then(|| format!("nothing is granted: {}", lineage.detail.unwrap_or_default())),
+                        .then(|| format!("doubt: nothing is granted: {}", lineage.detail.unwrap_or_default())),
                 },
             };
             Ok(StoreHealth {

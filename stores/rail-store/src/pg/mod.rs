@@ -280,8 +280,9 @@ impl RailStore for PgRail {
 
     fn health(&self, within: Duration) -> StoreFuture<'_, ()> {
         Box::pin(async move {
-            let statement = ("SELECT 1 FROM rail_high_water LIMIT 1", [].as_slice());
-            self.transactions.read(within, &[statement]).await.map(drop)
+            self.transactions
+                .health("SELECT 1 FROM rail_high_water LIMIT 1", within)
+                .await
         })
     }
 }
