@@ -6,7 +6,6 @@ use crate::support::{
 };
 use host_kit::Random;
 use payment_store::{FenceReason, PayoutState, Refusal, Resolution, StepOutcome};
-use std::time::Duration;
 
 async fn ambiguous() -> Bench {
     let b = bench().await;
