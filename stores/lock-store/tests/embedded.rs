@@ -262,6 +262,48 @@ async fn case_l31_a_restored_file_grants_nothing_below_what_was_seen() {
     assert!(granted(&store, "k5", "s1", "again").await > last.token);
 }
 
+/// An older copy in the place of the file is noticed without any witness: nothing is granted until the floor was raised.
+#[tokio::test]
+async fn case_p35_an_older_copy_of_the_file_grants_nothing_before_the_floor() {
+    for moved_in in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("lock.db"), dir.path().join("copy.db"));
+        let store = open(&path).await;
+        store.open(vec![opening("s1")], WITHIN).await.unwrap();
+        granted(&store, "a", "s1", "r0").await;
+        store.close().await;
+        std::fs::copy(&path, &copy).unwrap();
+        let store = open(&path).await;
+        let last = granted(&store, "b", "s1", "r1").await;
+        store.close().await;
+        if moved_in {
+            std::fs::rename(&copy, &path).unwrap();
+        } else if xattr::get(&path, "user.dlock.commits").is_ok_and(|value| value.is_some()) {
+            std::fs::write(&path, std::fs::read(&copy).unwrap()).unwrap();
+        } else {
+            eprintln!("*** SKIPPED: no extended attributes here ***");
+            continue;
+        }
+
+        let store = open(&path).await;
+        let refused = acquire(&store, "c", "s1", "r2").await.unwrap();
+        assert!(
+            matches!(&refused, AcquireOutcome::TokenRegression { detail } if detail.contains("restored")),
+            "{refused:?}"
+        );
+        store
+            .advance_floor(last.get(), operator(), "restored".into(), WITHIN)
+            .await
+            .unwrap();
+        assert!(granted(&store, "c", "s1", "r3").await > last);
+        // One restore is one doubt.
+        store.close().await;
+        let store = open(&path).await;
+        assert_eq!(store.lineage(WITHIN).await.unwrap().state, LineageState::Ok);
+        store.close().await;
+    }
+}
+
 /// The heartbeats of a batch, and the acquires of a batch, are one durable commit (FR-02).
 #[tokio::test]
 async fn a_batch_is_one_commit() {

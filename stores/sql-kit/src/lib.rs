@@ -15,6 +15,7 @@
 mod batch_sizes;
 mod connection;
 mod error;
+mod mark;
 mod migrate;
 mod options;
 mod reader;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use batch_sizes::BatchSizes;
 pub use error::SqlError;
+pub use mark::{Restored, restore_was_told, restored};
 pub use options::{Attach, BatchEnd, Location, Migration, SqliteOptions};
 pub use rusqlite;
 pub use sqlite::Sqlite;

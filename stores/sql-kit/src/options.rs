@@ -66,6 +66,8 @@ pub struct SqliteOptions {
     /// A file up to this size is checked from end to end when it is opened; a larger one where it is touched, so that
     /// the start stays within NFR-10.
     pub check_bytes_max: u64,
+    /// A query for one number that is kept when a restore of the file is noticed, as it is then: [`crate::Restored::noted`].
+    pub noted_at_restore: Option<&'static str>,
     /// Called at the end of each batch, on the writer.
     pub after_batch: Option<AfterBatch>,
 }
@@ -83,6 +85,7 @@ impl SqliteOptions {
             queue_max: 16_384,
             busy_timeout: Duration::from_secs(5),
             check_bytes_max: 16 << 20,
+            noted_at_restore: None,
             after_batch: None,
         }
     }

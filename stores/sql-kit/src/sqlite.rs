@@ -2,7 +2,8 @@
 
 use crate::batch_sizes::Counters;
 use crate::connection::{check, lock_exclusively, make_directory, make_file, open_writer};
-use crate::error::Fault;
+use crate::error::{Fault, undone};
+use crate::mark::{self, Mark};
 use crate::migrate::migrate;
 use crate::reader::{Reader, as_job};
 use crate::standing::Standing;
@@ -148,6 +149,12 @@ impl Sqlite {
                 return Err(error);
             }
         };
+        let mut mark = Mark::of(&options.location, options.noted_at_restore);
+        if let Err(error) = judge(&opened.connection, mark.as_mut(), host.clock.wall_ms()) {
+            // A start needs no free disk and waits for no other process. Each batch is judged again before it runs.
+            let error = undone(&file, "mark", &error);
+            tracing::warn!(event = "file_not_judged", file, %error);
+        }
 
         let shared = Arc::new(Shared {
             clock: host.clock.clone(),
@@ -177,7 +184,7 @@ impl Sqlite {
             host,
             "sql-writer",
             options.queue_max,
-            |orders| Writer::new(opened, (lock, standing), options.clone(), shared.clone(), orders),
+            |orders| Writer::new(opened, (lock, standing), mark, options.clone(), shared.clone(), orders),
             Writer::run,
         )?;
         Ok(Self(Arc::new(Inner {
@@ -256,6 +263,24 @@ impl Sqlite {
             .close(Writer::run_queued, |writer, told| writer.close(Some(told)))
             .await;
     }
+}
+
+/// Looks whether the file is the one that was written last, and records it where it is not. Writes only where there is
+/// something to write.
+fn judge(connection: &Connection, mark: Option<&mut Mark>, now_ms: i64) -> rusqlite::Result<()> {
+    mark::prepare(connection)?;
+    let Some(mark) = mark else { return Ok(()) };
+    if !mark.suspects(connection)? {
+        return Ok(());
+    }
+    let transaction = rusqlite::Transaction::new_unchecked(connection, rusqlite::TransactionBehavior::Immediate)?;
+    if !mark.judge(&transaction, now_ms)? {
+        return Ok(());
+    }
+    let commits = mark.committing(&transaction)?;
+    transaction.commit()?;
+    mark.committed(commits);
+    Ok(())
 }
 
 fn lane<W: Send + 'static>(

@@ -2,6 +2,7 @@
 
 use crate::connection::{Exclusive, Opened, file_name, open_writer};
 use crate::error::{Fault, commit_failed, fault, fault_of_file, undone};
+use crate::mark::{self, Mark};
 use crate::sqlite::Shared;
 use crate::standing::{Standing, beside};
 use crate::{BatchEnd, Location, SqlError, SqliteOptions};
@@ -116,6 +117,8 @@ pub(crate) struct Writer {
     _lock: Option<Exclusive>,
     /// The files that are open. None in memory.
     standing: Option<Standing>,
+    /// None in memory.
+    mark: Option<Mark>,
     options: SqliteOptions,
     file: String,
     shared: Arc<Shared>,
@@ -126,6 +129,7 @@ impl Writer {
     pub(crate) fn new(
         opened: Opened,
         (lock, standing): (Option<Exclusive>, Option<Standing>),
+        mark: Option<Mark>,
         options: SqliteOptions,
         shared: Arc<Shared>,
         orders: Receiver<Order>,
@@ -134,6 +138,7 @@ impl Writer {
             opened: Some(opened),
             _lock: lock,
             standing,
+            mark,
             file: file_name(&options.location),
             options,
             shared,
@@ -190,7 +195,7 @@ impl Writer {
     /// Runs jobs from the front of `batch` in one transaction. What is left over did not begin.
     fn commit_from(&mut self, batch: &mut VecDeque<Box<dyn Job>>) {
         // Taken out for the batch, put back when it has ended well enough to go on.
-        let (opened, room) = match self.begin() {
+        let (opened, room, mut changed) = match self.begin() {
             Ok(begun) => begun,
             Err(error) => {
                 for job in batch.drain(..) {
@@ -207,7 +212,10 @@ impl Writer {
                 continue;
             }
             match in_savepoint(connection, &self.file, &self.shared, &mut job) {
-                Ok(()) => done.push(job),
+                Ok(wrote) => {
+                    changed |= wrote;
+                    done.push(job);
+                }
                 Err(Undone::Job(error)) => job.finish(Err(error)),
                 Err(Undone::Batch(error)) => {
                     done.push(job);
@@ -218,14 +226,9 @@ impl Writer {
         }
         let end = match failed {
             Some(error) => Err(error),
-            None => connection
-                .execute_batch("COMMIT")
-                .map_err(|error| {
-                    let failed = commit_failed(&self.file, &error);
-                    self.shared.met(fault(&error), &failed);
-                    failed
-                })
-                .and_then(|()| {
+            None => {
+                let mark = self.mark.as_mut().filter(|_| changed);
+                commit(connection, &self.file, &self.shared, mark).and_then(|()| {
                     // Nobody is told that something was done in a file that another process would not find.
                     let moved = self
                         .standing
@@ -236,7 +239,8 @@ impl Writer {
                         self.shared.found_replaced(said.clone());
                         Err(SqlError::Unknown(said))
                     })
-                }),
+                })
+            }
         };
         if end.is_ok() && room {
             self.shared.out_of_trouble();
@@ -271,8 +275,9 @@ impl Writer {
         }
     }
 
-    /// The connection, inside a new transaction, and whether there is room for further ones, as far as is known.
-    fn begin(&mut self) -> Result<(Opened, bool), SqlError> {
+    /// The connection, inside a new transaction; whether there is room for further ones, as far as is known; and whether
+    /// something was written in it already.
+    fn begin(&mut self) -> Result<(Opened, bool, bool), SqlError> {
         self.shared.standing()?;
         let moved = self.standing.as_ref().and_then(Standing::moved);
         if let Some(said) = moved.or_else(|| self.opened.as_ref().and_then(Opened::moved)) {
@@ -291,12 +296,12 @@ impl Writer {
         .and_then(|(mut opened, anew)| {
             opened.attach_missing();
             let room = self.has_room(&opened.connection);
-            match opened.connection.execute_batch("BEGIN IMMEDIATE") {
-                Ok(()) => {
+            match begin_judged(&opened.connection, self.mark.as_ref(), self.shared.clock.wall_ms()) {
+                Ok(changed) => {
                     if let Some(standing) = self.standing.as_mut().filter(|_| anew) {
                         standing.take_beside();
                     }
-                    Ok((opened, room))
+                    Ok((opened, room, changed))
                 }
                 Err(error) => {
                     self.opened = Some(opened);
@@ -358,6 +363,43 @@ fn probe(path: &Path) -> std::io::Result<()> {
     written
 }
 
+/// Begins a transaction that has the write lock, and looks there whether the file is the one that was written last. Answers
+/// whether that wrote something.
+fn begin_judged(connection: &Connection, mark: Option<&Mark>, now_ms: i64) -> rusqlite::Result<bool> {
+    connection.execute_batch("BEGIN IMMEDIATE")?;
+    let Some(mark) = mark else { return Ok(false) };
+    let judged = mark.judge(connection, now_ms).or_else(|_| {
+        // The table could not be made at the start.
+        mark::prepare(connection)?;
+        mark.judge(connection, now_ms)
+    });
+    if judged.is_err() && !connection.is_autocommit() {
+        // The first error is the one to tell.
+        let _ = connection.execute_batch("ROLLBACK");
+    }
+    judged
+}
+
+/// Commits. `mark`: what counts it; none where nothing was changed.
+fn commit(connection: &Connection, file: &str, shared: &Shared, mark: Option<&mut Mark>) -> Result<(), SqlError> {
+    let met = |error: &rusqlite::Error, failed: SqlError| {
+        shared.met(fault(error), &failed);
+        failed
+    };
+    let commit = || {
+        connection
+            .execute_batch("COMMIT")
+            .map_err(|error| met(&error, commit_failed(file, &error)))
+    };
+    let Some(mark) = mark else { return commit() };
+    let commits = mark
+        .committing(connection)
+        .map_err(|error| met(&error, undone(file, "mark", &error)))?;
+    commit()?;
+    mark.committed(commits);
+    Ok(())
+}
+
 enum Undone {
     /// This job alone was undone.
     Job(SqlError),
@@ -365,7 +407,8 @@ enum Undone {
     Batch(SqlError),
 }
 
-fn in_savepoint(connection: &Connection, file: &str, shared: &Shared, job: &mut Box<dyn Job>) -> Result<(), Undone> {
+/// Answers whether the job changed something that is kept.
+fn in_savepoint(connection: &Connection, file: &str, shared: &Shared, job: &mut Box<dyn Job>) -> Result<bool, Undone> {
     let failed = |what: &str, error: &rusqlite::Error| {
         let failed = undone(file, what, error);
         shared.met(fault(error), &failed);
@@ -378,9 +421,13 @@ fn in_savepoint(connection: &Connection, file: &str, shared: &Shared, job: &mut 
             .map_err(|error| Undone::Batch(failed(sql, &error)))
     };
     step("SAVEPOINT job")?;
+    let changes = connection.total_changes();
     // The job's state is thrown away after a panic, and what it wrote is rolled back.
     let error = match catch_unwind(AssertUnwindSafe(|| job.run(connection))) {
-        Ok(Ok(true)) => return step("RELEASE job").map(drop),
+        Ok(Ok(true)) => {
+            step("RELEASE job")?;
+            return Ok(connection.total_changes() != changes);
+        }
         Ok(Ok(false)) => None,
         Ok(Err(error)) => Some(match (failed("write", &error), fault(&error)) {
             // Damage leaves no trust in what the other jobs read. After a full disk or an I/O error SQLite may have
@@ -393,5 +440,5 @@ fn in_savepoint(connection: &Connection, file: &str, shared: &Shared, job: &mut 
     };
     step("ROLLBACK TO job")?;
     step("RELEASE job")?;
-    error.map_or(Ok(()), |error| Err(Undone::Job(error)))
+    error.map_or(Ok(false), |error| Err(Undone::Job(error)))
 }

@@ -209,11 +209,19 @@ async fn a_damaged_file_is_refused_at_the_start() {
 async fn damage_that_is_met_later_stops_all_writing() {
     let dir = tempfile::tempdir().unwrap();
     let path = filled(&dir).await;
+    let mark: u32 = Connection::open(&path)
+        .unwrap()
+        .query_row(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'file_mark'",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
     let mut file = fs::File::open(&path).unwrap();
     let mut before = Vec::new();
     file.read_to_end(&mut before).unwrap();
-    // Every page but the schema's and the table's root.
-    for page in 3..before.len() / 4096 {
+    // Every page but the schema's, the table's root, and the one that each write begins with.
+    for page in (3..before.len() / 4096).filter(|page| page + 1 != mark as usize) {
         overwrite(&path, page as u64 * 4096, &[0xff; 4096]);
     }
     let mut options = options(&path);

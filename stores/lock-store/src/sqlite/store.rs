@@ -150,6 +150,7 @@ impl SqliteLockStore {
             .job(OPEN_WITHIN, move |job| {
                 let fresh = job.initialise_lineage(&id)?;
                 observe_all(job)?;
+                job.check_restore()?;
                 let lineage = job.check_lineage(expected.as_deref())?;
                 Ok((lineage, fresh, job.observed.counts()))
             })

@@ -185,6 +185,19 @@ impl Job<'_> {
         find_lineage(self.connection)
     }
 
+    /// An older copy of the file in its place has forgotten tokens that were granted: a doubt, once for each restore.
+    pub(super) fn check_restore(&mut self) -> rusqlite::Result<()> {
+        if sql_kit::restored(self.connection)?.is_some_and(|restored| restored.is_untold) {
+            self.doubt(
+                "the file is not the one that was written last: it was restored or moved".to_owned(),
+                None,
+                None,
+            )?;
+            sql_kit::restore_was_told(self.connection)?;
+        }
+        Ok(())
+    }
+
     /// Compares the store's id with the configured one (`lock.store.lineage`): another id is a doubt, unless an operator
     /// has cleared that very doubt before. Answers the id.
     pub(super) fn check_lineage(&mut self, expected: Option<&str>) -> rusqlite::Result<String> {

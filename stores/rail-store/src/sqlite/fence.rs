@@ -1,7 +1,7 @@
 //! R6 and R7: barriers raised by a new holder or an operator (C1.6).
 
 use super::payout_view::payout;
-use super::{Tx, high_water, rows};
+use super::{Tx, epoch, high_water, rows};
 use crate::decide::fence as decide;
 use crate::payout::Known;
 use crate::{AccountFence, FenceOutcome, FenceRequest};
@@ -39,7 +39,10 @@ pub(super) fn submission(tx: &Tx<'_>, request: &FenceRequest) -> rusqlite::Resul
     };
     // Read after the mark's lock was taken, so that it sees what the previous holder committed.
     let mut submission = rows::of_payout(tx.db, &request.payout_id)?;
-    if let (None, true, Some(payout)) = (&submission, request.forbid, payout) {
+    // What may have been paid is not forbidden before the rail was asked about it (case P35).
+    if let (None, true, Some(payout)) = (&submission, request.forbid, payout)
+        && epoch::unasked(tx.db, &request.payout_id)?.is_none()
+    {
         let mut forbidden = decide::forbidden(request, &payout, tx.now);
         forbidden.seq = rows::insert(tx.db, &forbidden)?;
         submission = Some(forbidden);

@@ -1,7 +1,8 @@
 //! R3: records what a lookup saw, and what is concluded from it (C1.2 Evidence).
 
-use super::{Tx, payout_view, rows};
-use crate::decide::lookup::decide;
+use super::{Tx, epoch, payout_view, rows};
+use crate::decide::{found, lookup::decide};
+use crate::payout::Known;
 use crate::{LookupOutcome, LookupRecord};
 use lock_api::UnixMillis;
 use rusqlite::params;
@@ -13,9 +14,29 @@ pub(super) fn record(tx: &Tx<'_>, lookup: &LookupRecord) -> rusqlite::Result<Opt
         .prepare_cached("SELECT max(at) FROM rail_lookup WHERE payout_id = ?1 AND saw_nothing")?
         .query_row([&lookup.payout_id], |row| row.get::<_, Option<i64>>(0))?
         .map(UnixMillis);
-    let payout = payout_view::settled(tx.db, &lookup.payout_id)?;
-    let Some(judged) = decide(lookup, submissions, silent_at, &payout, tx.now) else {
-        return Ok(None);
+    let settled = payout_view::settled(tx.db, &lookup.payout_id)?;
+    let judged = match decide(lookup, submissions, silent_at, &settled, tx.now) {
+        Some(judged) => judged,
+        None => {
+            let (Some(since), Known::Payout(payout)) = (
+                epoch::unasked(tx.db, &lookup.payout_id)?,
+                payout_view::payout(tx.db, &lookup.payout_id)?,
+            ) else {
+                return Ok(None);
+            };
+            let silent_at = epoch::silent_at(tx.db, &lookup.payout_id)?;
+            let mut judged = found::decide(lookup, &payout, since, silent_at, tx.now);
+            if let Some(row) = &mut judged.submission {
+                row.seq = rows::insert(tx.db, row)?;
+                tracing::warn!(
+                    event = "submission_found",
+                    payout_id = row.payout_id,
+                    outcome = ?row.outcome,
+                    "the rail knew of a submission that is lost here"
+                );
+            }
+            judged
+        }
     };
     let double_found = match &judged.double {
         Some(double) => rows::raise(tx, &lookup.payout_id, double)?,

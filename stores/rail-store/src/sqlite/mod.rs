@@ -6,6 +6,7 @@
 //! statements still stand in the contract's order, which is the order a database with row locks needs.
 
 mod ack;
+mod epoch;
 mod fence;
 mod forward;
 mod high_water;
@@ -84,6 +85,7 @@ impl SqliteRailStore {
     /// [`StoreError`] when the file cannot be opened, is damaged, or is of an unknown schema.
     pub fn open(options: SqliteRailStoreOptions, host: &Host) -> Result<Self, StoreError> {
         let mut sqlite = SqliteOptions::new(options.location, MIGRATIONS);
+        sqlite.noted_at_restore = Some(epoch::LAST_LOOKUP);
         sqlite.attach = vec![Attach {
             schema: payout_view::SCHEMA,
             path: options.payments,
@@ -196,8 +198,8 @@ impl RailStore for SqliteRailStore {
         self.read(within, move |db| rows::list(db, filter, after, limit))
     }
 
-    fn rail_unasked(&self, _payout_id: String, _within: Duration) -> StoreFuture<'_, bool> {
-        Box::pin(async { Ok(false) })
+    fn rail_unasked(&self, payout_id: String, within: Duration) -> StoreFuture<'_, bool> {
+        self.read(within, move |db| epoch::rail_unasked(db, &payout_id))
     }
 
     fn record_lookup(&self, lookup: LookupRecord, within: Duration) -> StoreFuture<'_, Option<LookupOutcome>> {

@@ -114,12 +114,13 @@ pub(super) fn list(
     .collect()
 }
 
-/// Inserts an intent, or a final NOT_SENT.
+/// Inserts an intent, a final NOT_SENT, or what a lookup found after a restore.
 pub(super) fn insert(db: &Connection, new: &Submission) -> rusqlite::Result<u64> {
     db.prepare_cached(
         "INSERT INTO rail_submission (submission_id, payout_id, account_id, token, idempotency_key, client_reference,
-             amount_minor, currency, body_hash, intent_at, outcome, actor, cause, outcome_at, fencing_enforced)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+             amount_minor, currency, body_hash, intent_at, outcome, actor, cause, outcome_at, fencing_enforced,
+             rail_reference, decline_reason)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     )?
     .execute(params![
         new.submission_id,
@@ -137,6 +138,8 @@ pub(super) fn insert(db: &Connection, new: &Submission) -> rusqlite::Result<u64>
         new.cause,
         new.outcome_at.map(|at| at.0),
         new.fencing_enforced,
+        new.rail_reference,
+        new.decline_reason,
     ])?;
     Ok(u64::try_from(db.last_insert_rowid()).unwrap_or(0))
 }

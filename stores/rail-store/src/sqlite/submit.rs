@@ -1,7 +1,7 @@
 //! R1: the fenced transaction that commits an intent (C1.6, FR-16, FR-18, FR-19).
 
 use super::payout_view::payout;
-use super::{Tx, high_water, malformed, rows};
+use super::{Tx, epoch, high_water, malformed, rows};
 use crate::decide::submit::{Facts, FencedFacts, decide};
 use crate::{SubmitOutcome, SubmitRequest};
 
@@ -13,8 +13,7 @@ pub(super) fn submit(tx: &Tx<'_>, request: &SubmitRequest) -> rusqlite::Result<S
             mark: high_water::advance(tx.db, &request.account_id, request.token, tx.now)?,
             existing: rows::of_payout(tx.db, &request.payout_id)?,
             payout: payout(tx.db, &request.payout_id)?,
-            // A file that was replaced by an older copy of itself looks like that copy.
-            rail_unasked: false,
+            rail_unasked: epoch::unasked(tx.db, &request.payout_id)?.is_some(),
         })
     } else {
         None
