@@ -6,6 +6,10 @@
 //!
 //! CLAIMED comes before PENDING (C1.8): a claim whose claimer died holds money. Within each, accounts come in random order,
 //! so that many executors do not all begin with the same one; payouts of one account stay in the order of the list.
+//!
+//! An account that cannot pay now, or whose lock is with somebody else, rests until the next poll, and with it all that
+//! waits on it; what rests is read past at once. So the time until an account has its turn does not depend on how many
+//! payouts of others rest (case P22).
 
 use crate::flow::{Ending, Job, work};
 use crate::ports::{Payments, PortError};
@@ -67,11 +71,36 @@ impl Ask for Drain {
     const NAME: &'static str = "Drain";
 }
 
-/// Where the next poll goes on in each list; none begins at the head.
+/// Where the next poll goes on in a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum At {
+    #[default]
+    Head,
+    Page(String),
+    /// It was read to its end; it begins anew when the next poll is due.
+    End,
+}
+
+/// Where the next poll goes on in each list.
 #[derive(Clone, Debug, Default)]
 struct Cursors {
-    claimed: Option<String>,
-    pending: Option<String>,
+    claimed: At,
+    pending: At,
+}
+
+impl Cursors {
+    fn are_at_end(&self) -> bool {
+        [&self.claimed, &self.pending].into_iter().all(|at| *at == At::End)
+    }
+
+    /// What was read to its end begins anew.
+    fn begin_anew(&mut self) {
+        for at in [&mut self.claimed, &mut self.pending] {
+            if *at == At::End {
+                *at = At::Head;
+            }
+        }
+    }
 }
 
 struct Found {
@@ -97,7 +126,11 @@ pub(crate) struct Poller {
     /// Payouts that rest, until this point of monotonic time. Bounded: those whose time has passed go at each poll, and
     /// no more can be added in a poll than workers finish meanwhile.
     resting: BTreeMap<String, Duration>,
+    /// Accounts that rest, until this point of monotonic time. Bounded as `resting`.
+    resting_accounts: BTreeMap<String, Duration>,
     cursors: Cursors,
+    /// The poll that is under way was due: what it finds replaces the queue. Others add to it.
+    renews: bool,
     timer: Option<TimerHandle>,
     polling: bool,
     /// The last poll did not see the end of a list: there is more than the queue holds.
@@ -119,7 +152,9 @@ impl Poller {
             in_hand: BTreeMap::new(),
             waiting: VecDeque::new(),
             resting: BTreeMap::new(),
+            resting_accounts: BTreeMap::new(),
             cursors: Cursors::default(),
+            renews: true,
             timer: None,
             polling: false,
             more: false,
@@ -157,7 +192,8 @@ impl Poller {
             self.in_hand.insert(slot, candidate);
             reply.send(Some(job));
         }
-        if self.queue.is_empty() && self.more && !self.waiting.is_empty() && !self.polling {
+        // A worker is idle, and nothing that is known here can be given to it: all of it belongs to accounts in hand.
+        if self.more && !self.waiting.is_empty() && !self.polling {
             self.poll(cx);
         }
     }
@@ -208,8 +244,15 @@ impl Poller {
         );
     }
 
+    /// Passes the payout over for a while.
+    fn rest(&mut self, payout_id: String, cx: &Cx<'_, Self>) {
+        self.resting
+            .insert(payout_id, cx.clock().mono() + self.interval * REST_POLLS);
+    }
+
     fn is_wanted(&self, payout: &PayoutAnswer) -> bool {
         !self.resting.contains_key(&payout.payout_id)
+            && !self.resting_accounts.contains_key(&payout.account_id)
             && !self.in_hand.values().any(|held| held.payout_id == payout.payout_id)
     }
 }
@@ -219,9 +262,14 @@ async fn pages(
     payments: &dyn Payments,
     state: PayoutState,
     batch: u32,
-    mut cursor: Option<String>,
+    at: At,
     trace: TraceContext,
-) -> (Result<Vec<PayoutAnswer>, PortError>, Option<String>) {
+) -> (Result<Vec<PayoutAnswer>, PortError>, At) {
+    let mut cursor = match at {
+        At::End => return (Ok(Vec::new()), At::End),
+        At::Head => None,
+        At::Page(cursor) => Some(cursor),
+    };
     let mut found = Vec::new();
     let per_page = batch.div_ceil(PAGES_MAX).max(1);
     for _ in 0..PAGES_MAX {
@@ -234,11 +282,11 @@ async fn pages(
                 }
             }
             // What was read is worked on; the next poll begins anew.
-            Err(error) if found.is_empty() => return (Err(error), None),
-            Err(_) => return (Ok(found), None),
+            Err(error) if found.is_empty() => return (Err(error), At::End),
+            Err(_) => return (Ok(found), At::End),
         }
     }
-    (Ok(found), cursor)
+    (Ok(found), cursor.map_or(At::End, At::Page))
 }
 
 /// Accounts in random order, the payouts of each in the order of the list.
@@ -273,6 +321,7 @@ impl Behaviour for Poller {
             "in_hand": self.in_hand.values().map(|held| &held.payout_id).collect::<Vec<_>>(),
             "idle_workers": self.waiting.len(),
             "resting": self.resting.len(),
+            "resting_accounts": self.resting_accounts.len(),
             "polls": self.polls,
             "failed_polls": self.failed_polls,
             "draining": self.draining,
@@ -282,8 +331,10 @@ impl Behaviour for Poller {
 
 impl Receive<Next> for Poller {
     fn receive(&mut self, Next { slot }: Next, reply: Reply<Option<Job>>, cx: &mut Cx<'_, Self>) {
-        // A worker that restarted after a panic says so by asking.
-        self.in_hand.remove(&slot);
+        // A worker that restarted after a panic says so by asking: what it had in hand fails in a way that nobody foresaw.
+        if let Some(unfinished) = self.in_hand.remove(&slot) {
+            self.rest(unfinished.payout_id, cx);
+        }
         self.waiting.retain(|(waiting, _)| *waiting != slot);
         self.waiting.push_back((slot, reply));
         self.dispatch(cx);
@@ -292,12 +343,16 @@ impl Receive<Next> for Poller {
 
 impl Receive<Finished> for Poller {
     fn receive(&mut self, finished: Finished, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        self.in_hand.remove(&finished.slot);
+        let held = self.in_hand.remove(&finished.slot);
         // Without a lock service a longer list is of no use: the next poll is soon enough.
         self.more &= finished.ending != Ending::NoGrant;
         if matches!(finished.ending, Ending::Unfunded | Ending::Left) {
-            let until = cx.clock().mono() + self.interval * REST_POLLS;
-            self.resting.insert(finished.payout_id, until);
+            self.rest(finished.payout_id, cx);
+        }
+        if let (Ending::Unfunded | Ending::Contended, Some(held)) = (finished.ending, held) {
+            self.queue.retain(|waiting| waiting.account_id != held.account_id);
+            self.resting_accounts
+                .insert(held.account_id, cx.clock().mono() + self.interval);
         }
         self.dispatch(cx);
     }
@@ -305,6 +360,8 @@ impl Receive<Finished> for Poller {
 
 impl Receive<PollDue> for Poller {
     fn receive(&mut self, _: PollDue, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        self.cursors.begin_anew();
+        self.renews |= !self.polling;
         self.poll(cx);
     }
 }
@@ -315,25 +372,31 @@ impl Receive<Polled> for Poller {
         self.polls += 1;
         let now = cx.clock().mono();
         self.resting.retain(|_, until| *until > now);
-        self.more = found.cursors.claimed.is_some() || found.cursors.pending.is_some();
+        self.resting_accounts.retain(|_, until| *until > now);
+        self.more = !found.cursors.are_at_end();
         self.cursors = found.cursors;
-        let mut queue = VecDeque::new();
-        for (list, claimed) in [(found.claimed, true), (found.pending, false)] {
-            match list {
-                Ok(mut payouts) => {
-                    payouts.retain(|payout| self.is_wanted(payout));
-                    queue.extend(shuffled(payouts, claimed, &cx.host().random));
-                }
-                Err(error) => {
-                    self.failed_polls += 1;
-                    tracing::warn!(event = "poll_failed", claimed, %error, trace_id = cx.trace().trace_id_hex());
-                }
-            }
+        let mut known = std::mem::take(&mut self.queue);
+        if std::mem::take(&mut self.renews) {
+            known.clear();
         }
-        self.queue = queue;
+        let mut failed = 0;
+        let mut new = |list: Result<Vec<PayoutAnswer>, PortError>, claimed: bool| match list {
+            Ok(mut payouts) => {
+                payouts.retain(|payout| {
+                    self.is_wanted(payout) && known.iter().all(|waiting| waiting.account_id != payout.account_id)
+                });
+                shuffled(payouts, claimed, &cx.host().random)
+            }
+            Err(error) => {
+                failed += 1;
+                tracing::warn!(event = "poll_failed", claimed, %error, trace_id = cx.trace().trace_id_hex());
+                Vec::new()
+            }
+        };
+        let (claimed, pending) = (new(found.claimed, true), new(found.pending, false));
+        self.failed_polls += failed;
+        self.queue = claimed.into_iter().chain(known).chain(pending).collect();
         self.timer = Some(cx.notify_later(PollDue, self.interval));
-        // A rest is as good as the end of a list: nothing to be gained from polling again at once.
-        self.more &= !self.queue.is_empty();
         self.dispatch(cx);
     }
 }

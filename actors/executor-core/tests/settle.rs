@@ -612,3 +612,58 @@ fn case_p05_a_crash_at_each_fault_point_settles_the_payout_with_one_submission_a
         });
     }
 }
+
+/// 5,000 payouts of one account wait, and behind them one of another: it has its turn in the first round, as with none of
+/// them, whether the others have no money, no lock, or a worker that is slow with them.
+#[test]
+fn case_p22_an_account_has_its_turn_however_many_payouts_of_another_wait() {
+    for (what, workers) in [("unfunded", 1), ("locked", 1), ("slow", 2)] {
+        paused(async {
+            let world = Shared::default();
+            world.with(|w| {
+                for n in 0..5_000 {
+                    w.payout(&format!("A-{n:04}"), "A", PayoutState::Pending);
+                }
+                w.payout("B", "B", PayoutState::Pending);
+                match what {
+                    "unfunded" => drop(w.unfunded.insert("A".to_owned())),
+                    "locked" => drop(w.held_elsewhere.insert("payout:A".to_owned())),
+                    _ => w.fault("claim", Fault::Slow(Duration::from_secs(3_000))),
+                }
+            });
+            let bench = Bench::start(&world, config(Roles::Pay, workers)).await;
+            bench.until(what, |w| w.state("B") == PayoutState::Posted).await;
+            let tried = bench.ended("unfunded") + bench.ended("contended");
+            assert!(tried <= 2, "{what}: {tried} of the other account were tried before");
+        });
+    }
+}
+
+/// A payout whose worker panics each time is passed over for a while; the others of its account and of any other are paid.
+#[test]
+fn case_p22_a_payout_that_always_fails_in_an_unforeseen_way_keeps_nobody_from_their_turn() {
+    paused(async {
+        let world = Shared::default();
+        world.with(|w| {
+            w.payout("A-0", "A", PayoutState::Pending);
+            w.payout("A-1", "A", PayoutState::Pending);
+            w.payout("B-0", "B", PayoutState::Pending);
+            w.fault("reread", Fault::Panic);
+        });
+        let bench = one_worker(&world).await;
+        bench
+            .until("two are paid", |w| {
+                w.payouts
+                    .values()
+                    .filter(|payout| payout.state == PayoutState::Posted)
+                    .count()
+                    == 2
+            })
+            .await;
+        bench
+            .until("and the third, once it does not fail any more", |w| {
+                w.payouts.values().all(|payout| payout.state == PayoutState::Posted)
+            })
+            .await;
+    });
+}

@@ -70,6 +70,8 @@ pub struct World {
     pub tokens: u64,
     pub held: BTreeMap<String, (String, u64)>,
     pub held_elsewhere: BTreeSet<String>,
+    /// Accounts that can pay nothing.
+    pub unfunded: BTreeSet<String>,
     pub lock_server_down: bool,
     pub lists: u64,
     pub in_hand: BTreeMap<String, usize>,
@@ -236,6 +238,9 @@ impl Payments for Shared {
         let (said, number) = (format!("claim {id} {token}"), token.get());
         self.call("claim", said, move |w| {
             let payout = w.payouts.get_mut(&id).unwrap();
+            if w.unfunded.contains(&payout.account_id) {
+                return Err(PortError::Problem(Box::new(problem(Code::InsufficientFunds))));
+            }
             if payout.version != version {
                 return Err(PortError::Problem(Box::new(problem(Code::VersionConflict))));
             }
