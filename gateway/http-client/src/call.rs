@@ -1,6 +1,7 @@
 //! One call: what is sent, what comes back, and what a failure may mean.
 
 use crate::recorded::{CallTrace, Open, Subject};
+use crate::whole::{tcp, whole};
 use actor_kit::TraceContext;
 use awc::error::{ConnectError, SendRequestError};
 use awc::http::Method;
@@ -64,6 +65,7 @@ impl Default for ClientOptions {
 #[must_use]
 pub fn client(options: &ClientOptions) -> awc::Client {
     let connector = awc::Connector::new()
+        .connector(whole(tcp()))
         .timeout(options.connect_timeout)
         .conn_keep_alive(options.keep_alive)
         .limit(options.connections_max);

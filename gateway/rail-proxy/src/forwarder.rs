@@ -7,11 +7,19 @@
 //! whose certificate was refused before a byte of the submission was sent (C3.7).
 
 use crate::tls::RailTls;
+use actix_rt::net::{ActixStream, TcpStream};
+use actix_service::{Service, fn_service};
+use actix_tls::connect::rustls_0_23::TlsConnector;
+use actix_tls::connect::rustls_0_23::reexports::AsyncTlsStream;
+use actix_tls::connect::{ConnectError as TcpError, ConnectInfo, Connection};
 use awc::error::{ConnectError, PayloadError, SendRequestError};
-use awc::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use awc::http::Uri;
+use awc::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use futures_util::future::LocalBoxFuture;
 use rail_core::{NoAnswer, Rail, RailCall, RailReply};
+use rustls::ClientConfig;
 use serde_json::json;
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -72,21 +80,55 @@ impl RailForwarder {
     }
 }
 
-/// A client of its own for one call: no connection is ever used twice, none can have gone stale.
+/// A client of its own for one call: no connection is ever used twice, none can have gone stale. With `tls` its connections
+/// are encrypted below what tells a whole answer from one that was cut off, whose end can be told under TLS too.
 fn client(within: Duration, tls: Option<&RailTls>) -> awc::Client {
-    let mut connector = awc::Connector::new().timeout(within).limit(1);
-    if let Some(tls) = tls {
-        connector = connector
-            .rustls_0_23(tls.current())
-            .handshake_timeout(within)
-            // The answer is read by then: what is left is to take leave, and nobody waits for it.
-            .disconnect_timeout(Duration::ZERO);
+    let connector = awc::Connector::new();
+    match tls {
+        Some(tls) => finish(
+            connector.connector(http_client::whole(encrypted(tls.current()))),
+            within,
+        ),
+        None => finish(connector.connector(http_client::whole(http_client::tcp())), within),
     }
+}
+
+fn finish<C, S>(connector: awc::Connector<C>, within: Duration) -> awc::Client
+where
+    C: Service<ConnectInfo<Uri>, Response = Connection<Uri, S>, Error = TcpError> + Clone + 'static,
+    S: ActixStream + Debug + 'static,
+{
     awc::Client::builder()
-        .connector(connector)
+        .connector(connector.timeout(within).limit(1))
         .disable_redirects()
         .disable_timeout()
         .finish()
+}
+
+/// Makes connections to a rail that is verified by `tls`.
+fn encrypted(
+    tls: Arc<ClientConfig>,
+) -> impl Service<ConnectInfo<Uri>, Response = Connection<Uri, AsyncTlsStream<TcpStream>>, Error = TcpError> + Clone + 'static
+{
+    let (tcp, tls) = (http_client::tcp(), TlsConnector::service(tls));
+    fn_service(move |to: ConnectInfo<Uri>| {
+        let (connecting, tls) = (tcp.call(to), tls.clone());
+        async move { tls.call(connecting.await?).await.map_err(TcpError::Io) }
+    })
+}
+
+/// What awc is to be asked for, and the `Host` that the rail is to see. awc would encrypt an `https:` address by itself; here
+/// the connection is encrypted already. Where it is not, an `https:` address stays one, which awc cannot reach: nothing is ever
+/// sent to it in the clear.
+fn reached_as(url: &str, is_encrypted: bool) -> (String, Option<String>) {
+    let Some(rest) = url.strip_prefix("https://").filter(|_| is_encrypted) else {
+        return (url.to_owned(), None);
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
+    let port = if has_port { "" } else { ":443" };
+    (format!("http://{authority}{port}{path}"), Some(host.to_owned()))
 }
 
 impl Rail for RailForwarder {
@@ -102,8 +144,8 @@ impl Rail for RailForwarder {
         .to_string();
         Box::pin(async move {
             let client = client(within, tls.as_ref());
-            let request = client
-                .post(url)
+            let (url, host) = reached_as(&url, tls.is_some());
+            let request = with_host(client.post(url), host)
                 .force_close()
                 .insert_header((CONTENT_TYPE, "application/json"));
             let reply = bounded(within, request.send_body(body)).await;
@@ -117,7 +159,8 @@ impl Rail for RailForwarder {
         let refused = self.refused.clone();
         Box::pin(async move {
             let client = client(within, tls.as_ref());
-            match client.get(url).query(&[("client_reference", client_reference)]) {
+            let (url, host) = reached_as(&url, tls.is_some());
+            match with_host(client.get(url), host).query(&[("client_reference", client_reference)]) {
                 Ok(request) => {
                     let reply = bounded(within, request.force_close().send()).await;
                     refused.note(&reply);
@@ -126,6 +169,13 @@ impl Rail for RailForwarder {
                 Err(error) => RailReply::Nothing(NoAnswer::NotConnected(error.to_string())),
             }
         })
+    }
+}
+
+fn with_host(request: awc::ClientRequest, host: Option<String>) -> awc::ClientRequest {
+    match host {
+        Some(host) => request.insert_header((HOST, host)),
+        None => request,
     }
 }
 
@@ -143,13 +193,16 @@ async fn exchange(request: awc::SendClientRequest) -> RailReply {
         Err(error) => return RailReply::Nothing(no_answer(&error)),
     };
     let status = response.status().as_u16();
+    // Those that are only interim were passed over.
+    if response.status().is_informational() {
+        return RailReply::Nothing(NoAnswer::Broken(format!("an answer that was not asked for, {status}")));
+    }
     let announced = response
         .headers()
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<usize>().ok());
     match response.body().limit(ANSWER_BYTES_MAX).await {
-        // A body that ends early is given as if it were whole: its length tells.
         Ok(body) if announced.is_some_and(|announced| announced != body.len()) => {
             RailReply::Nothing(NoAnswer::Truncated)
         }
@@ -159,6 +212,9 @@ async fn exchange(request: awc::SendClientRequest) -> RailReply {
         },
         Err(PayloadError::Overflow) => RailReply::Nothing(NoAnswer::Oversized),
         Err(PayloadError::Incomplete(_)) => RailReply::Nothing(NoAnswer::Truncated),
+        Err(PayloadError::Io(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+            RailReply::Nothing(NoAnswer::Truncated)
+        }
         Err(error) => RailReply::Nothing(NoAnswer::Broken(error.to_string())),
     }
 }

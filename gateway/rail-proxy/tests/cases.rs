@@ -858,3 +858,110 @@ fn case_p24_an_exception_about_other_money_says_it_in_major_units() {
         }
     });
 }
+
+/// A rail that answers each request with these bytes, and then closes its connection or leaves it open.
+async fn rail_that_says(answer: String, closes: bool) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    tokio::task::spawn_local(async move {
+        let mut open = Vec::new();
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut read = Vec::new();
+            loop {
+                let text = String::from_utf8_lossy(&read).to_ascii_lowercase();
+                if let Some((head, body)) = text.split_once("\r\n\r\n") {
+                    let length = head.split("content-length: ").nth(1).map_or(0, |rest| {
+                        rest.split("\r\n").next().unwrap().trim().parse::<usize>().unwrap()
+                    });
+                    if body.len() >= length {
+                        break;
+                    }
+                }
+                assert!(socket.read_buf(&mut read).await.unwrap() > 0, "the proxy went away");
+            }
+            socket.write_all(answer.as_bytes()).await.unwrap();
+            if closes {
+                socket.shutdown().await.unwrap();
+            } else {
+                open.push(socket);
+            }
+        }
+    });
+    base
+}
+
+fn ack(payout: &str) -> String {
+    json!({
+        "result": "ACK", "rail_reference": "R1", "client_reference": payout, "amount_minor": 1250, "currency": "EUR",
+    })
+    .to_string()
+}
+
+fn chunk(body: &str) -> String {
+    format!("{:x}\r\n{body}\r\n", body.len())
+}
+
+/// What the rail's own words say of a submit is what counts: none of these is an answer.
+#[test]
+fn case_p33_an_answer_that_was_cut_off_is_a_timeout() {
+    with_world(async |world| {
+        let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+        let ack = ack("p1");
+        let cut = [
+            format!("{chunked}{}", chunk(&ack)),
+            format!("{chunked}{}0\r\n", chunk(&ack)),
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{ack}", ack.len() + 1),
+            "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n".to_owned(),
+        ];
+        for (n, answer) in cut.into_iter().enumerate() {
+            let world = World::new().await;
+            let rail = rail_that_says(answer.clone(), true).await;
+            let proxy = world.proxy_with(&[("rail.url", &rail)], Host::system()).await;
+            println!("{n}: {answer:?}");
+            world.payments().claimed("p1", "a1", 7);
+            let submitted = proxy.submit("p1", "a1", 7).await;
+            assert_eq!(
+                (submitted.status, submitted.code(), submitted.outcome()),
+                (409, "RAIL_AMBIGUOUS", "TIMEOUT"),
+                "{answer:?}: {submitted:?}"
+            );
+        }
+        // The same words to their end are an answer.
+        let whole = format!("{chunked}{}0\r\n\r\n", chunk(&ack));
+        let rail = rail_that_says(whole, true).await;
+        let proxy = world.proxy_with(&[("rail.url", &rail)], Host::system()).await;
+        world.payments().claimed("p1", "a1", 7);
+        let submitted = proxy.submit("p1", "a1", 7).await;
+        assert_eq!((submitted.status, submitted.outcome()), (200, "ACKED"), "{submitted:?}");
+    });
+}
+
+/// `100 Continue` and `103 Early Hints` before the answer: the answer counts. Nothing but them: nothing is known.
+#[test]
+fn case_p36_the_answer_behind_interim_answers_counts() {
+    with_world(async |world| {
+        let interim = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
+        for (payout, has_last, closes, expected) in [
+            ("both", true, true, (200, "ACKED")),
+            ("kept-open", true, false, (200, "ACKED")),
+            ("only-interim", false, true, (409, "TIMEOUT")),
+            ("interim-and-silence", false, false, (409, "TIMEOUT")),
+        ] {
+            let ack = ack(payout);
+            let last = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{ack}", ack.len());
+            let answer = format!("{interim}{}", if has_last { &last } else { "" });
+            let rail = rail_that_says(answer, closes).await;
+            let timeout = if expected.0 == 200 { "6s" } else { "400ms" };
+            let further = [("rail.url", rail.as_str()), ("rail.read-timeout", timeout)];
+            let proxy = world.proxy_with(&further, Host::system()).await;
+            world.payments().claimed(payout, payout, 7);
+            let submitted = proxy.submit(payout, payout, 7).await;
+            assert_eq!(
+                (submitted.status, submitted.outcome()),
+                expected,
+                "{payout}: {submitted:?}"
+            );
+        }
+    });
+}

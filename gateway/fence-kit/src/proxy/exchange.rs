@@ -5,8 +5,7 @@
 //! On failure: [`End`] says whether the request certainly never left. Everything else is no answer.
 
 use super::headers::for_caller;
-use super::tap;
-use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, TRANSFER_ENCODING};
+use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web;
 use awc::body::{BodyStream, SizedStream};
@@ -114,11 +113,10 @@ impl Caller {
 pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
     // A client of its own for one call: no connection is used twice, so that none can have gone stale, which would be one
     // more request without an answer.
-    let ended = tap::Ended::default();
     let client = awc::Client::builder()
         .connector(
             awc::Connector::new()
-                .connector(tap::connector(&ended))
+                .connector(http_client::whole(http_client::tcp()))
                 .timeout(plan.connect_within)
                 .limit(1),
         )
@@ -162,8 +160,6 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.parse::<u64>().ok());
-    let mut codings = response.headers().get_all(TRANSFER_ENCODING);
-    let chunked = codings.any(|coding| !coding.as_bytes().trim_ascii().eq_ignore_ascii_case(b"identity"));
     let mut listening = caller.tell(status, for_caller(response.headers()), length);
     // Whatever stands behind such a head is not of this answer, and closed unread.
     if has_no_body(head_only, status) {
@@ -184,15 +180,11 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
             Ok(None) => break,
         }
     }
-    // A body that ends early is given as if it were whole: its length tells, or the connection that was closed before the last
-    // chunk. Where the end of the connection is all that ends a body, nothing tells.
+    // A connection that ended early is an error before this. Where its end is all that ends a body, nothing tells.
     match length {
         Some(length) if length != received => {
             End::NoAnswer(format!("the answer broke off after {received} of {length} bytes"))
         }
-        None if chunked && ended.was_read() => End::NoAnswer(format!(
-            "the answer broke off after {received} bytes, without its last chunk"
-        )),
         _ => End::Answered,
     }
 }

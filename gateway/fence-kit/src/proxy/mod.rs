@@ -16,8 +16,6 @@ mod handler;
 mod headers;
 mod key;
 mod metrics;
-mod tap;
-mod wire;
 
 pub use admin::{ClearAnswer, ClearBody, MarkAnswer, OpenAnswer, OpenRow, openapi};
 pub use key::KeySource;

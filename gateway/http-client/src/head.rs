@@ -1,4 +1,4 @@
-//! The heads of the service's answers, as the client must see them to read them right.
+//! The heads of answers, as awc must see them to read them right.
 //!
 //! Owns: passing over interim answers, of which the client would take the first for the answer; and telling it by the
 //! version, which its callers do not see, whether the body ends with the connection (RFC 9112 §6.3), because it takes an
@@ -13,9 +13,9 @@ const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// The most lines of a head; as many as the client reads.
 const LINES_MAX: usize = 96;
 
-/// Takes interim answers away from what was read. True when a final head stands at its beginning, made fit for the client;
-/// false when more has to be read.
-pub(super) fn final_head(read: &mut BytesMut) -> io::Result<bool> {
+/// Takes interim answers away from what was read. Answers how the body ends when a final head stands at the beginning, made
+/// fit for the client; none when more has to be read.
+pub(super) fn final_head(read: &mut BytesMut) -> io::Result<Option<BodyEnd>> {
     while let Some(head) = head(read)? {
         if head.interim {
             read.advance(head.bytes);
@@ -29,12 +29,25 @@ pub(super) fn final_head(read: &mut BytesMut) -> io::Result<bool> {
                 None => return Err(unreadable("no version")),
             }
         }
-        return Ok(true);
+        return Ok(Some(if head.minor == Some(b'0') {
+            BodyEnd::Connection
+        } else {
+            BodyEnd::Told
+        }));
     }
     if read.len() >= HEAD_BYTES_MAX {
         return Err(unreadable("it is too long"));
     }
-    Ok(false)
+    Ok(None)
+}
+
+/// What ends the body of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BodyEnd {
+    /// Its length, its last chunk, or that it has none: before that the connection's end cuts it off.
+    Told,
+    /// The end of the connection.
+    Connection,
 }
 
 struct Head {
@@ -59,6 +72,7 @@ fn head(read: &[u8]) -> io::Result<Option<Head>> {
         let mut lines = answer.headers.iter();
         lines.any(|line| line.name.eq_ignore_ascii_case(name) && says(line.value.trim_ascii()))
     };
+    let is_bodiless = matches!(answer.code, Some(204 | 304));
     let length = has("content-length", &|_| true) && !has("upgrade", &|to| to.eq_ignore_ascii_case(b"websocket"));
     let coded = has("transfer-encoding", &|how| !how.eq_ignore_ascii_case(b"identity"));
     Ok(Some(Head {
@@ -68,6 +82,7 @@ fn head(read: &[u8]) -> io::Result<Option<Head>> {
             .code
             .is_some_and(|code| (100..200).contains(&code) && code != 101),
         minor: match (coded, length) {
+            _ if is_bodiless => None,
             (true, _) => None,
             // Of an HTTP/1.0 answer of no bytes the client would wait for the end.
             (false, true) => Some(b'1'),
@@ -92,7 +107,7 @@ mod tests {
         let mut read = BytesMut::from(read);
         final_head(&mut read)
             .unwrap()
-            .then(|| String::from_utf8(read.to_vec()).unwrap())
+            .map(|_| String::from_utf8(read.to_vec()).unwrap())
     }
 
     #[test]
@@ -126,9 +141,9 @@ mod tests {
         let all = format!("{interims}{last}");
         for cut in 0..all.len() {
             let mut read = BytesMut::from(&all[..cut]);
-            assert!(!final_head(&mut read).unwrap(), "{cut}");
+            assert_eq!(final_head(&mut read).unwrap(), None, "{cut}");
             read.extend_from_slice(&all.as_bytes()[cut..]);
-            assert!(final_head(&mut read).unwrap(), "{cut}");
+            assert_eq!(final_head(&mut read).unwrap(), Some(BodyEnd::Told), "{cut}");
             assert_eq!(read, last, "{cut}");
         }
     }
