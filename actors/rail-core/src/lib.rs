@@ -1,7 +1,7 @@
 //! The rail submission: intent, forward once, outcome.
 //!
 //! ```text
-//! Submit ─→ desk ─spawns→ submission: intent │ → forwarded_at │ → the rail, once → outcome │ → answer
+//! Submit ─→ desk ─spawns→ submission: line in hand → intent │ → forwarded_at │ → the rail, once → outcome │ → answer
 //! lookup ─→ the rail, read-only → rail_lookup and what may be concluded │          (│ = committed)
 //! ```
 //!
@@ -20,6 +20,6 @@ mod watch;
 pub use desk::{AwaitQuiet, RailDesk, SUBMISSIONS_MAX};
 pub use lookup::Reconciler;
 pub use metrics::RailMetrics;
-pub use rail::{NoAnswer, Rail, RailBookEntry, RailCall, RailReply, classify, read_book};
+pub use rail::{Line, NoAnswer, Rail, RailBookEntry, RailCall, RailReply, Unprepared, classify, read_book};
 pub use rail_submission::{RailSubmission, SubmissionLimits, Submit, Submitted};
 pub use watch::RailWatch;

@@ -68,11 +68,32 @@ impl NoAnswer {
     }
 }
 
+/// What is missing here for a submission. Nothing was recorded, nothing was sent: it may be asked for again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unprepared {
+    /// This machine gives no socket or no local port now.
+    NoSocket(String),
+    /// The rail's name leads to no address.
+    NoAddress(String),
+}
+
+/// What one submission needs of this machine, in hand: its sockets are open and have their local ports, but no connection
+/// is. Dropped unused, it gives all of it back.
+pub trait Line: Send {
+    /// Opens the connection and sends the submission, once. Ready within the read time-out whatever the rail does. Needs no
+    /// further descriptor, port or address.
+    fn submit(self: Box<Self>, call: RailCall) -> LocalBoxFuture<'static, RailReply>;
+}
+
 /// The rail. An implementation follows no redirect, retries nothing, and uses a fresh connection per submission; when a
 /// future is ready or dropped, its socket is closed.
 pub trait Rail: Send + Sync {
-    /// Sends a submission, once. Ready within the read time-out whatever the rail does.
-    fn submit(&self, call: RailCall) -> LocalBoxFuture<'static, RailReply>;
+    /// Gets what one submission needs, before its intent is recorded: a submission that was recorded can then fail at the
+    /// rail and on the way there, never for want of what is ours (case S1). Sends nothing.
+    ///
+    /// # Errors
+    /// [`Unprepared`], within a second.
+    fn prepare(&self) -> LocalBoxFuture<'static, Result<Box<dyn Line>, Unprepared>>;
 
     /// Asks what the rail has in its book for a reference. Changes nothing there.
     fn look_up(&self, client_reference: String, within: Duration) -> LocalBoxFuture<'static, RailReply>;

@@ -5,10 +5,10 @@
 //! On failure: a panic or the end of the process leaves what is committed: an intent without outcome is ambiguous. A new
 //! behaviour after a panic does nothing and ends; nothing is ever forwarded again (FR-20). A store that cannot record an
 //! outcome is asked again until it can; the rail is not.
-//! Messages: `Submit` → `IntentDecided` → `ForwardClaimed` → `RailAnswered` → `OutcomeRecorded`.
+//! Messages: `Submit` → `LinePrepared` → `IntentDecided` → `ForwardClaimed` → `RailAnswered` → `OutcomeRecorded`.
 
 use crate::metrics::RailMetrics;
-use crate::rail::{Rail, RailCall, RailReply, classify};
+use crate::rail::{Line, Rail, RailCall, RailReply, Unprepared, classify};
 use actor_kit::{About, Ask, Behaviour, CALL, Cx, Outcome, Receive, Reply};
 use host_kit::fault_point;
 use lock_api::StoreError;
@@ -54,6 +54,8 @@ pub enum Submitted {
     StoreFailed(StoreError),
     /// Nothing was done: too many submissions are under way.
     Overloaded,
+    /// Nothing was done: what sending needs is not to be had.
+    Unprepared(Unprepared),
 }
 
 impl Ask for Submit {
@@ -65,6 +67,8 @@ impl Ask for Submit {
     }
 }
 
+/// What sending needs is in hand, or not to be had.
+pub(crate) struct LinePrepared(Result<Box<dyn Line>, Unprepared>);
 /// The store has judged the request.
 pub(crate) struct IntentDecided(Result<SubmitOutcome, StoreError>);
 /// The store has answered whether it may be forwarded.
@@ -85,6 +89,7 @@ macro_rules! self_messages {
     };
 }
 self_messages!(
+    LinePrepared,
     IntentDecided,
     ForwardClaimed,
     RailAnswered,
@@ -96,6 +101,7 @@ self_messages!(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     New,
+    Preparing,
     Deciding,
     Intent,
     Forwarded,
@@ -134,6 +140,8 @@ pub struct RailSubmission {
     phase: Phase,
     /// What it was asked for; none in a behaviour made after a panic, which ends at once.
     request: Option<SubmitRequest>,
+    /// What sending needs, from before the intent until it is sent.
+    line: Option<Box<dyn Line>>,
     /// Who waits, if anybody still does.
     reply: Option<Reply<Submitted>>,
     /// The intent, once it is committed.
@@ -153,6 +161,7 @@ impl RailSubmission {
             means,
             phase: Phase::New,
             request: None,
+            line: None,
             reply: None,
             submission: None,
             evidence: None,
@@ -220,9 +229,27 @@ impl Behaviour for RailSubmission {
 
 impl Receive<Submit> for RailSubmission {
     fn receive(&mut self, Submit(request): Submit, reply: Reply<Submitted>, cx: &mut Cx<'_, Self>) {
-        self.phase = Phase::Deciding;
+        self.phase = Phase::Preparing;
         self.reply = Some(reply);
-        self.request = Some(request.clone());
+        self.request = Some(request);
+        cx.pipe(self.means.rail.prepare(), LinePrepared);
+    }
+}
+
+impl Receive<LinePrepared> for RailSubmission {
+    fn receive(&mut self, LinePrepared(prepared): LinePrepared, _: Reply<()>, cx: &mut Cx<'_, Self>) {
+        let Some(request) = self.request.clone() else {
+            return;
+        };
+        match prepared {
+            Ok(line) => self.line = Some(line),
+            Err(missing) => {
+                let (payout_id, trace_id) = (request.payout_id.as_str(), cx.trace().trace_id_hex());
+                tracing::warn!(event = "submission_unprepared", payout_id, detail = ?missing, trace_id);
+                return self.end(Submitted::Unprepared(missing), cx);
+            }
+        }
+        self.phase = Phase::Deciding;
         fault_point!(cx.host().faults, "rail_proxy.before_intent");
         let (store, within) = (self.means.store.clone(), self.means.limits.store);
         cx.pipe(async move { store.submit(request, within).await }, IntentDecided);
@@ -267,7 +294,7 @@ impl Receive<IntentDecided> for RailSubmission {
 
 impl Receive<ForwardClaimed> for RailSubmission {
     fn receive(&mut self, ForwardClaimed(claimed): ForwardClaimed, _: Reply<()>, cx: &mut Cx<'_, Self>) {
-        let (Some(submission), Some(request)) = (&self.submission, &self.request) else {
+        let (Some(submission), Some(request), Some(line)) = (&self.submission, &self.request, self.line.take()) else {
             return;
         };
         match claimed {
@@ -287,7 +314,6 @@ impl Receive<ForwardClaimed> for RailSubmission {
                     tracing::error!(event = "duplicate_attempted", payout_id, trace_id);
                     self.means.metrics.duplicate();
                 }
-                let rail = self.means.rail.clone();
                 let to: Arc<str> = format!("{}/calls/rail", cx.kit().component()).into();
                 let mut record = cx.kit().record_below(cx.trace(), &to, CALL, "rail.submit");
                 if let Some(record) = &mut record {
@@ -296,7 +322,7 @@ impl Receive<ForwardClaimed> for RailSubmission {
                 }
                 cx.pipe(
                     async move {
-                        let reply = rail.submit(call).await;
+                        let reply = line.submit(call).await;
                         if let Some(record) = record {
                             match &reply {
                                 RailReply::Answer { status: ..400, .. } => record.end(Outcome::Answered, None),

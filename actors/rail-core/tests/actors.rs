@@ -9,8 +9,8 @@ use host_kit::Host;
 use lock_api::FencingToken;
 use prometheus::{Registry, TextEncoder};
 use rail_core::{
-    AwaitQuiet, NoAnswer, Rail, RailCall, RailDesk, RailMetrics, RailReply, RailWatch, Reconciler, SUBMISSIONS_MAX,
-    SubmissionLimits, Submit, Submitted,
+    AwaitQuiet, Line, NoAnswer, Rail, RailCall, RailDesk, RailMetrics, RailReply, RailWatch, Reconciler,
+    SUBMISSIONS_MAX, SubmissionLimits, Submit, Submitted, Unprepared,
 };
 use rail_store::{
     Fencing, Location, Outcome, RailStore, SqliteRailStore, SqliteRailStoreOptions, Submission, SubmitOutcome,
@@ -43,6 +43,8 @@ struct Book {
     /// Every submission that was sent.
     read: Vec<String>,
     executed: Vec<String>,
+    /// What its lines want for, where they do.
+    unprepared: Option<Unprepared>,
 }
 
 /// A rail in this process. Not idempotent: it executes whatever it answers.
@@ -63,9 +65,9 @@ impl NearRail {
     }
 }
 
-impl Rail for NearRail {
-    fn submit(&self, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
-        let rail = self.clone();
+impl Line for NearRail {
+    fn submit(self: Box<Self>, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
+        let rail = *self;
         Box::pin(async move {
             let manner = {
                 let mut book = rail.0.lock().unwrap();
@@ -92,6 +94,16 @@ impl Rail for NearRail {
                 }
             }
         })
+    }
+}
+
+impl Rail for NearRail {
+    fn prepare(&self) -> LocalBoxFuture<'static, Result<Box<dyn Line>, Unprepared>> {
+        let prepared = match self.0.lock().unwrap().unprepared.clone() {
+            Some(missing) => Err(missing),
+            None => Ok(Box::new(self.clone()) as Box<dyn Line>),
+        };
+        Box::pin(std::future::ready(prepared))
     }
 
     fn look_up(&self, client_reference: String, _: Duration) -> LocalBoxFuture<'static, RailReply> {
@@ -271,9 +283,10 @@ fn a_submission_goes_through_its_steps_once_and_each_is_in_the_trace() {
             .map(|record| record.message)
             .collect();
         assert_eq!(
-            steps[..5],
+            steps[..6],
             [
                 "Submit",
+                "LinePrepared",
                 "IntentDecided",
                 "ForwardClaimed",
                 "RailAnswered",
@@ -336,6 +349,27 @@ fn what_a_refusal_refuses_is_not_sent() {
         );
         assert_eq!(world.rail.read(), 1);
         assert_eq!(world.metric("lock_fenced_out_total{point=\"rail\"}"), 1.0);
+    });
+}
+
+/// What sending needs is had before the intent: without it nothing is recorded, and the same token may ask again.
+#[test]
+fn case_s1_without_a_socket_or_an_address_there_is_no_intent() {
+    with_world(async |world| {
+        world.claimed("p1", 7);
+        for missing in [
+            Unprepared::NoSocket("too many open files".into()),
+            Unprepared::NoAddress("no such name".into()),
+        ] {
+            world.rail.0.lock().unwrap().unprepared = Some(missing.clone());
+            let answer = world.submit("p1", 7, LONG).await;
+            assert_eq!(answer, Ok(Submitted::Unprepared(missing)));
+            assert_eq!((world.now("p1").await, world.rail.read()), (None, 0));
+        }
+        world.rail.0.lock().unwrap().unprepared = None;
+        let (submission, replayed) = recorded(world.submit("p1", 7, LONG).await);
+        assert_eq!((submission.outcome, replayed), (Some(Outcome::Acked), false));
+        assert_eq!(world.rail.read(), 1);
     });
 }
 

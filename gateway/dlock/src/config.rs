@@ -254,6 +254,8 @@ pub fn checked_component<E: Blame, F: Future<Output = Result<(), E>>>(
     }
     files_can_be_read(&settings)?;
     databases_can_be_addressed(&settings)?;
+    // Before the first store and the first thread.
+    gateway_kit::Descriptors::raise().map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let host = host(&settings)?;
     let listen = settings.text("http.listen").unwrap_or("127.0.0.1:0").to_owned();
     let reloading = reload_on_hangup(config, flags, settings.clone());

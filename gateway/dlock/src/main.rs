@@ -156,6 +156,11 @@ fn main() -> ExitCode {
         }
     };
     gateway_kit::built_from(version::COMMIT);
+    // Written before the process ends, however it ends here.
+    let _logs = FlushLogs;
+    if let Err(error) = gateway_kit::Descriptors::enough_for_a_command() {
+        return Failure::usage(error.to_string()).report(as_json);
+    }
     let result = match cli.command {
         Command::LockServer(args) => lock_server::run(&args),
         Command::PaymentResource(args) => payment_resource::run(&args),
@@ -198,6 +203,15 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.report(as_json),
+    }
+}
+
+/// Waits for the last log lines when it goes, also with a panic.
+struct FlushLogs;
+
+impl Drop for FlushLogs {
+    fn drop(&mut self) {
+        gateway_kit::flush_logs();
     }
 }
 

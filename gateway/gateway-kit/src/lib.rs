@@ -12,11 +12,13 @@
 //!
 //! Logs go to standard output, one JSON object a line, or pretty on a terminal ([`init_logging`]).
 
+mod descriptors;
 mod document;
 mod error_pages;
 mod extract;
 mod gateway;
 mod instant;
+mod log_queue;
 mod logging;
 mod metrics;
 mod openapi;
@@ -32,15 +34,17 @@ mod shares;
 pub mod testing;
 mod text;
 
+pub use descriptors::{DESCRIPTORS_MIN, Descriptors};
 pub use extract::{
     ActorName, Id, IdempotencyKey, Json, JsonOrDefault, Key, Noted, OperatorName, Query, Token, Trace, id, path_value,
 };
-pub use gateway::{Apps, Drain, Gateway};
+pub use gateway::{Apps, Connections, Drain, Gateway, Waiting, serve_apps};
 pub use instant::rfc3339;
+pub use log_queue::flush_logs;
 pub use logging::{LogFormat, apply_log_filter, init_logging, init_logging_to_stderr};
 pub use metrics::{DURATION_BUCKETS, Label, LabelledCounter, built_from};
 pub use page::{PAGE_BYTES_MAX, page, page_in_parts};
-pub use peer::{Peer, cut_stalled};
+pub use peer::Peer;
 pub use problem::ApiError;
 pub use reason::{REASON_CHARS, reason};
 pub use settings::{ConfigError, Kind, SETTINGS, Setting, Settings, mask};

@@ -2,13 +2,14 @@
 //!
 //! Owns: the shape of a line: `at`, `level`, `component`, `event`, then the event's own fields and those of the spans it
 //! stands in (`trace_id`). Does not own: what is logged; secrets never are (NFR-12).
-//! On failure: a line that cannot be written is lost; logging never stops the process.
+//! On failure: a line that cannot be written is lost; logging never stops the process, nor holds it up (`log_queue`).
 
 use crate::Settings;
+use crate::log_queue::{LineWriter, LogQueue};
 use crate::text::{shown_json, shown_lines};
 use serde_json::{Map, Value};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -53,18 +54,17 @@ impl LogFormat {
 }
 
 /// Starts logging for a component: what `DLOCK_LOG` admits (`info` when unset), to standard output, in this format. A
-/// panic is logged too. A second call changes nothing.
+/// panic is logged too. A second call changes nothing. Lines are written by a thread of their own: whoever ends the process
+/// calls [`flush_logs`](crate::flush_logs) before.
 pub fn init_logging(component: &'static str, format: LogFormat) {
     let terminal = std::io::stdout().is_terminal();
-    init(component, format.is_pretty(terminal), terminal, || {
-        Box::new(std::io::stdout())
-    });
+    init(component, format.is_pretty(terminal), terminal, std::io::stdout());
 }
 
 /// As [`init_logging`], to standard error: for the operator's verbs, whose standard output is their result.
 pub fn init_logging_to_stderr(component: &'static str) {
     let terminal = std::io::stderr().is_terminal();
-    init(component, terminal, terminal, || Box::new(std::io::stderr()));
+    init(component, terminal, terminal, std::io::stderr());
 }
 
 /// The filter in force, where logging was started.
@@ -92,27 +92,35 @@ fn from_environment() -> Result<EnvFilter, String> {
     }
 }
 
-fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dyn std::io::Write>) {
+fn init(component: &'static str, pretty: bool, colours: bool, to: impl Write + Send + 'static) {
     let (filter, complaint) = match from_environment() {
         Ok(filter) => (filter, None),
         Err(complaint) => (EnvFilter::new("info"), Some(complaint)),
     };
+    let queue = match LogQueue::start(to, lines_missing) {
+        Ok(queue) => queue,
+        // No thread is to be had, not even this one: nothing can be said, least of all this.
+        Err(_) => return,
+    };
     let (filter, handle) = reload::Layer::new(filter);
     let registry = tracing_subscriber::registry().with(filter);
     let started = if pretty {
+        let to = queue.clone();
         registry
             .with(
                 tracing_subscriber::fmt::layer()
                     .with_ansi(colours)
-                    .with_writer(move || Shown(to())),
+                    .with_writer(move || Shown(LineWriter::to(&to))),
             )
             .try_init()
     } else {
-        registry.with(JsonLines { component, to }).try_init()
+        let queue = queue.clone();
+        registry.with(JsonLines { component, queue }).try_init()
     };
     if started.is_err() {
         return;
     }
+    queue.of_process();
     // Nobody else sets it: logging starts once.
     let _ = FILTER.set(handle);
     if let Some(complaint) = complaint {
@@ -130,9 +138,9 @@ fn init(component: &'static str, pretty: bool, colours: bool, to: fn() -> Box<dy
 }
 
 /// Lines for people, without characters that do not show.
-struct Shown(Box<dyn std::io::Write>);
+struct Shown(LineWriter);
 
-impl std::io::Write for Shown {
+impl Write for Shown {
     // A line comes in one piece.
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
         self.0
@@ -145,9 +153,14 @@ impl std::io::Write for Shown {
     }
 }
 
+/// Lines move again after some found no room.
+fn lines_missing(lines: u64) {
+    tracing::warn!(event = "log_lines_dropped", lines);
+}
+
 struct JsonLines {
     component: &'static str,
-    to: fn() -> Box<dyn std::io::Write>,
+    queue: LogQueue,
 }
 
 #[derive(Default)]
@@ -236,8 +249,7 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for JsonLines {
             spans,
             fields.0,
         );
-        // One write per line, so that lines of several threads do not mix.
-        let _ = (self.to)().write_all(line.as_bytes());
+        self.queue.push(line.into_bytes());
     }
 }
 
@@ -249,7 +261,7 @@ mod tests {
     fn a_line_is_one_json_object_with_the_contracts_fields() {
         let layer = JsonLines {
             component: "lock-server",
-            to: || Box::new(std::io::sink()),
+            queue: LogQueue::start(std::io::sink(), |_| {}).unwrap(),
         };
         let fields = |json: Value| json.as_object().unwrap().clone();
         let line = layer.line(
@@ -275,7 +287,7 @@ mod tests {
     fn case_s9_a_line_shows_every_character() {
         let layer = JsonLines {
             component: "lock-server",
-            to: || Box::new(std::io::sink()),
+            queue: LogQueue::start(std::io::sink(), |_| {}).unwrap(),
         };
         let event = serde_json::json!({"event": "revoked", "reason": "a\u{202e}b\u{2028}"});
         let line = layer.line("INFO", "x", Map::new(), event.as_object().unwrap().clone());

@@ -122,6 +122,7 @@ impl HttpMetrics {
             Box::new(duration.clone()),
             Box::new(in_flight.clone()),
             Box::new(build),
+            Box::new(crate::log_queue::LINES_DROPPED.clone()),
             // Memory, file descriptors, processor time and start of the process, where the system tells them.
             #[cfg(target_os = "linux")]
             Box::new(prometheus::process_collector::ProcessCollector::for_self()),

@@ -1,5 +1,6 @@
 //! What the proxy takes from the settings (C5.2).
 
+use crate::line::ADDRESS_WITHIN;
 use crate::tls::{self, RailTls};
 use gateway_kit::{Settings, mask};
 use lock_api::StoreError;
@@ -105,10 +106,11 @@ impl Config {
         }
     }
 
-    /// How long a caller of R1 is let wait for the outcome: the intent, the forwarder's claim, the rail, the outcome.
+    /// How long a caller of R1 is let wait for the outcome: the line, the intent, the forwarder's claim, the rail, the
+    /// outcome.
     #[must_use]
     pub fn submit_within(&self) -> Duration {
-        self.read_timeout + self.store_timeout * 3 + Duration::from_millis(500)
+        ADDRESS_WITHIN + self.read_timeout + self.store_timeout * 3 + Duration::from_millis(500)
     }
 
     /// The frame's own bound on R1 lies behind every bound inside, so that it never answers 503 after an intent.

@@ -1,11 +1,12 @@
 //! The forwarder: what is done with a connection to the rail (C3.7).
 //!
-//! Owns: one fresh connection per call, closed before the reply is given; no redirect is followed, nothing is retried,
-//! the whole exchange is bounded in time and size. With `https:` the rail is verified anew on each connection.
+//! Owns: one fresh connection per call, of sockets that a submission had before its intent, closed before the reply is given;
+//! no redirect is followed, nothing is retried, the whole exchange is bounded in time and size. With `https:` the rail is verified anew on each connection.
 //! Does not own: what a reply means (`rail-core`), which authorities are trusted (`tls`).
 //! On failure: a reply says why there is no answer. None of them says that nothing was executed, not even that of a rail
 //! whose certificate was refused before a byte of the submission was sent (C3.7).
 
+use crate::line::{self, Sockets};
 use crate::tls::RailTls;
 use actix_rt::net::{ActixStream, TcpStream};
 use actix_service::{Service, fn_service};
@@ -16,7 +17,7 @@ use awc::error::{ConnectError, PayloadError, SendRequestError};
 use awc::http::Uri;
 use awc::http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST};
 use futures_util::future::LocalBoxFuture;
-use rail_core::{NoAnswer, Rail, RailCall, RailReply};
+use rail_core::{Line, NoAnswer, Rail, RailCall, RailReply, Unprepared};
 use rustls::ClientConfig;
 use serde_json::json;
 use std::fmt::Debug;
@@ -82,14 +83,17 @@ impl RailForwarder {
 
 /// A client of its own for one call: no connection is ever used twice, none can have gone stale. With `tls` its connections
 /// are encrypted below what tells a whole answer from one that was cut off, whose end can be told under TLS too.
-fn client(within: Duration, tls: Option<&RailTls>) -> awc::Client {
+fn client<C>(tcp: C, within: Duration, tls: Option<&RailTls>) -> awc::Client
+where
+    C: Service<ConnectInfo<Uri>, Response = Connection<Uri, TcpStream>, Error = TcpError> + Clone + 'static,
+{
     let connector = awc::Connector::new();
     match tls {
         Some(tls) => finish(
-            connector.connector(http_client::whole(encrypted(tls.current()))),
+            connector.connector(http_client::whole(encrypted(tcp, tls.current()))),
             within,
         ),
-        None => finish(connector.connector(http_client::whole(http_client::tcp())), within),
+        None => finish(connector.connector(http_client::whole(tcp)), within),
     }
 }
 
@@ -105,12 +109,15 @@ where
         .finish()
 }
 
-/// Makes connections to a rail that is verified by `tls`.
-fn encrypted(
+/// Makes connections over `tcp`'s to a rail that is verified by `tls`.
+fn encrypted<C>(
+    tcp: C,
     tls: Arc<ClientConfig>,
 ) -> impl Service<ConnectInfo<Uri>, Response = Connection<Uri, AsyncTlsStream<TcpStream>>, Error = TcpError> + Clone + 'static
+where
+    C: Service<ConnectInfo<Uri>, Response = Connection<Uri, TcpStream>, Error = TcpError> + Clone + 'static,
 {
-    let (tcp, tls) = (http_client::tcp(), TlsConnector::service(tls));
+    let tls = TlsConnector::service(tls);
     fn_service(move |to: ConnectInfo<Uri>| {
         let (connecting, tls) = (tcp.call(to), tls.clone());
         async move { tls.call(connecting.await?).await.map_err(TcpError::Io) }
@@ -131,10 +138,21 @@ fn reached_as(url: &str, is_encrypted: bool) -> (String, Option<String>) {
     (format!("http://{authority}{port}{path}"), Some(host.to_owned()))
 }
 
-impl Rail for RailForwarder {
-    fn submit(&self, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
-        let (url, within, tls) = (format!("{}/submit", self.base), self.read_timeout, self.tls.clone());
-        let refused = self.refused.clone();
+/// One submission's way to the rail, before its connection is open.
+struct OpenLine {
+    forwarder: RailForwarder,
+    sockets: Sockets,
+}
+
+impl Line for OpenLine {
+    fn submit(self: Box<Self>, call: RailCall) -> LocalBoxFuture<'static, RailReply> {
+        let Self { forwarder, sockets } = *self;
+        let (url, within, tls) = (
+            format!("{}/submit", forwarder.base),
+            forwarder.read_timeout,
+            forwarder.tls,
+        );
+        let refused = forwarder.refused;
         let body = json!({
             "client_reference": call.client_reference,
             "amount_minor": call.amount_minor,
@@ -143,7 +161,7 @@ impl Rail for RailForwarder {
         })
         .to_string();
         Box::pin(async move {
-            let client = client(within, tls.as_ref());
+            let client = client(line::connector(sockets), within, tls.as_ref());
             let (url, host) = reached_as(&url, tls.is_some());
             let request = with_host(client.post(url), host)
                 .force_close()
@@ -153,12 +171,22 @@ impl Rail for RailForwarder {
             reply
         })
     }
+}
+
+impl Rail for RailForwarder {
+    fn prepare(&self) -> LocalBoxFuture<'static, Result<Box<dyn Line>, Unprepared>> {
+        let forwarder = self.clone();
+        Box::pin(async move {
+            let sockets = line::open(&forwarder.base).await?;
+            Ok(Box::new(OpenLine { forwarder, sockets }) as Box<dyn Line>)
+        })
+    }
 
     fn look_up(&self, client_reference: String, within: Duration) -> LocalBoxFuture<'static, RailReply> {
         let (url, tls) = (format!("{}/submissions", self.base), self.tls.clone());
         let refused = self.refused.clone();
         Box::pin(async move {
-            let client = client(within, tls.as_ref());
+            let client = client(http_client::tcp(), within, tls.as_ref());
             let (url, host) = reached_as(&url, tls.is_some());
             match with_host(client.get(url), host).query(&[("client_reference", client_reference)]) {
                 Ok(request) => {

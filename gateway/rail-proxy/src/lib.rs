@@ -12,6 +12,7 @@
 
 mod config;
 mod forwarder;
+mod line;
 mod routes;
 mod run;
 mod tls;

@@ -9,9 +9,79 @@ use futures_util::future::join_all;
 use host_kit::Host;
 use serde_json::json;
 use std::time::Duration;
+use support::process::Process;
 use support::{BOUND, HORIZON_MS, IMPATIENT_MS, Proxy, World, await_verdict, submit_body, with_world};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+
+/// In this binary too a proxy can be a process of its own.
+#[test]
+fn child() {
+    support::process::child();
+}
+
+/// Idle connections beyond what the proxy may have open cost no payout anything: each is acked, or refused without a row.
+#[test]
+fn case_s1_idle_connections_take_nothing_from_payouts() {
+    const PAYOUTS: u64 = 24;
+    with_world(async |world| {
+        let process = Process::start_within(&world, 128).await;
+        let address = process.proxy.base.strip_prefix("http://").unwrap();
+        let mut idle = Vec::new();
+        for n in 0..300 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream
+                .write_all(b"GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+                .await
+                .unwrap();
+            // Answered or closed before the next, so that it is idle then.
+            assert!(
+                stream.read(&mut [0; 1_024]).await.unwrap() > 0,
+                "the probe of caller {n} has no answer"
+            );
+            idle.push(stream);
+        }
+        for n in 0..PAYOUTS {
+            world.payments().claimed(&format!("p{n}"), &format!("a{n}"), 7);
+        }
+        let proxy = &process.proxy;
+        let calls = (0..PAYOUTS).map(async |n| proxy.submit(&format!("p{n}"), &format!("a{n}"), 7).await);
+        for answer in join_all(calls).await {
+            let lawful = answer.outcome() == "ACKED" || (answer.status, answer.code()) == (503, "OVERLOADED");
+            assert!(lawful, "{answer:?}");
+        }
+        let unsettled = "SELECT COUNT(*) FROM rail_submission WHERE outcome IS NULL OR outcome <> 'ACKED'";
+        assert_eq!(world.count(unsettled), 0);
+        // With its descriptors back it pays what it had to refuse, under the same token.
+        drop(idle);
+        for n in 0..PAYOUTS {
+            let answer = proxy.submit(&format!("p{n}"), &format!("a{n}"), 7).await;
+            assert_eq!(answer.outcome(), "ACKED", "{answer:?}");
+            assert_eq!(world.rail.bodies_read(&format!("p{n}")).await, 1);
+        }
+    });
+}
+
+/// A rail whose name leads nowhere: said before anything is recorded, and the account's mark stays.
+#[test]
+fn case_s1_a_rail_without_an_address_costs_no_intent() {
+    with_world(async |world| {
+        let nowhere = world
+            .proxy_with(&[("rail.url", "http://no-such-rail.invalid")], Host::system())
+            .await;
+        world.payments().claimed("p1", "a1", 7);
+        let answer = nowhere.submit("p1", "a1", 7).await;
+        assert_eq!(
+            (answer.status, answer.code()),
+            (503, "BACKEND_UNAVAILABLE"),
+            "{answer:?}"
+        );
+        assert_eq!(world.count("SELECT COUNT(*) FROM rail_submission"), 0);
+        assert_eq!(world.count("SELECT COUNT(*) FROM rail_high_water"), 0);
+        let answer = world.proxy().await.submit("p1", "a1", 7).await;
+        assert_eq!((answer.status, answer.outcome()), (200, "ACKED"), "{answer:?}");
+    });
+}
 
 /// The rail times out, then 50 lookups fail: still ambiguous, sent once.
 #[test]

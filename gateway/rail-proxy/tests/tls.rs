@@ -70,6 +70,23 @@ fn a_rail_of_the_authority_is_spoken_to_over_tls() {
     });
 }
 
+/// A rail that would rather speak h2 is offered HTTP/1.1 alone, by submissions and by lookups.
+#[test]
+fn case_s10_the_rail_is_offered_http_1_1_alone() {
+    with_world(async |world| {
+        let authority = Authority::new("the rail's");
+        let entrance = Entrance::before(&world.rail.base, &Shown::of(&authority, &["localhost"])).await;
+        let ca = file(&world.path(), "ca.pem", &authority.pem());
+        let proxy = proxy(&world, &entrance.url("localhost"), &[("rail.tls.ca-file", &ca)]).await;
+        world.payments().claimed("p1", "a1", 7);
+        assert_eq!(proxy.submit("p1", "a1", 7).await.outcome(), "ACKED");
+        assert_eq!(proxy.look_up("p1").await.body["verdict"], "EXECUTED");
+        entrance.seen(2).await;
+        let settled = entrance.protocols.borrow();
+        assert!(settled.iter().all(|name| name.as_deref() == Some("http/1.1")), "{settled:?}");
+    });
+}
+
 /// Whoever is not the rail gets no submission: recorded as TIMEOUT with the reason, for an intermediary may have done anything (C3.7).
 #[test]
 fn a_rail_that_is_not_believed_is_told_nothing() {

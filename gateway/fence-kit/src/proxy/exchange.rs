@@ -5,14 +5,20 @@
 //! On failure: [`End`] says whether the request certainly never left. Everything else is no answer.
 
 use super::headers::for_caller;
+use actix_rt::net::TcpStream;
+use actix_service::{Service, fn_service};
+use actix_tls::connect::{ConnectError as TcpError, ConnectInfo, Connection};
 use actix_web::http::header::{CONTENT_LENGTH, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web;
 use awc::body::{BodyStream, SizedStream};
+use awc::http::Uri;
 use awc::error::{ConnectError, PayloadError, SendRequestError};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
+use std::cell::Cell;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -109,14 +115,30 @@ impl Caller {
     }
 }
 
+/// Connects, and notes when a connection was made: until then not a byte has left, for whatever reason.
+fn noting(
+    made: &Rc<Cell<bool>>,
+) -> impl Service<ConnectInfo<Uri>, Response = Connection<Uri, TcpStream>, Error = TcpError> + Clone + 'static {
+    let (tcp, made) = (http_client::tcp(), made.clone());
+    fn_service(move |to: ConnectInfo<Uri>| {
+        let (connecting, made) = (tcp.call(to), made.clone());
+        async move {
+            let connection = connecting.await?;
+            made.set(true);
+            Ok(connection)
+        }
+    })
+}
+
 /// Sends the request and passes the answer on. Whatever of the connection is left is closed when this ends or is dropped.
 pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
     // A client of its own for one call: no connection is used twice, so that none can have gone stale, which would be one
     // more request without an answer.
+    let made = Rc::new(Cell::new(false));
     let client = awc::Client::builder()
         .connector(
             awc::Connector::new()
-                .connector(http_client::whole(http_client::tcp()))
+                .connector(http_client::whole(noting(&made)))
                 .timeout(plan.connect_within)
                 .limit(1),
         )
@@ -147,7 +169,10 @@ pub(super) async fn exchange(plan: Plan, caller: &mut Caller) -> End {
     };
     let mut response = match tokio::time::timeout(within, sent).await {
         Ok(Ok(response)) => response,
+        // A socket that this machine has no descriptor for, a host that cannot be reached: nothing was passed on.
+        Ok(Err(error)) if !made.get() => return End::NeverSent(error.to_string()),
         Ok(Err(error)) => return not_answered(&error),
+        Err(_) if !made.get() => return End::NeverSent(format!("no connection within {within:?}")),
         Err(_) => return End::NoAnswer(format!("no answer within {within:?}")),
     };
     let status = response.status();
@@ -213,26 +238,13 @@ fn bounded(
         })
 }
 
-/// A connection that was refused, not resolved or not made in time never carried the request. `Disconnected` was seen
-/// after the peer had read all of it.
+/// What a failure says once the connection was made. `Disconnected` was seen after the peer had read all of the request.
 fn not_answered(error: &SendRequestError) -> End {
-    let text = error.to_string();
     match error {
-        SendRequestError::Url(_)
-        | SendRequestError::Connect(
-            ConnectError::Resolver(_)
-            | ConnectError::NoRecords
-            | ConnectError::Timeout
-            | ConnectError::Unresolved
-            | ConnectError::SslIsNotSupported,
-        ) => End::NeverSent(text),
-        SendRequestError::Connect(ConnectError::Io(io)) if io.kind() == io::ErrorKind::ConnectionRefused => {
-            End::NeverSent(text)
-        }
         SendRequestError::Connect(ConnectError::Disconnected) => {
             End::NoAnswer("the service closed the connection without an answer".to_owned())
         }
-        _ => End::NoAnswer(text),
+        _ => End::NoAnswer(error.to_string()),
     }
 }
 

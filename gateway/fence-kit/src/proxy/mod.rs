@@ -22,9 +22,9 @@ pub use key::KeySource;
 
 use crate::keeper::{Keeper, KeeperOptions};
 use crate::marks::SqliteMarks;
-use actix_web::{App, HttpServer, web};
+use actix_web::{App, web};
 use actor_kit::{Kit, RestartPolicy};
-use gateway_kit::{Gateway, Settings};
+use gateway_kit::{Connections, Gateway, Settings, serve_apps};
 use host_kit::Host;
 use lock_api::StoreError;
 use metrics::ProxyMetrics;
@@ -173,32 +173,19 @@ pub async fn serve(
     });
     state.levels();
 
-    let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
-    let listen = &state.options.listen;
-    let server = {
-        let state = state.clone();
-        HttpServer::new(move || {
+    let connections = Connections::of_process(&settings, &registry)?;
+    let (server, addresses) = {
+        let (proxied, listen) = (state.clone(), &state.options.listen);
+        let apps = move || {
             App::new()
-                .app_data(state.clone())
+                .app_data(proxied.clone())
                 .default_service(web::to(handler::handle))
-        })
-    }
-    .on_connect(gateway_kit::cut_stalled(settings.duration("http.write-timeout")))
-    .workers(count("http.workers"))
-    .max_connections(count("http.connections-max"))
-    .backlog(u32::try_from(settings.integer("http.backlog")).unwrap_or(u32::MAX))
-    .client_request_timeout(settings.duration("http.header-timeout"))
-    .client_disconnect_timeout(Duration::from_secs(1))
-    .keep_alive(settings.duration("http.keep-alive"))
-    .shutdown_timeout(2)
-    .disable_signals()
-    .bind(listen)
-    .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}")))?;
-    let address = *server
-        .addrs()
+        };
+        serve_apps(listen, &settings, &connections, Duration::from_secs(2), apps)?
+    };
+    let address = *addresses
         .first()
         .ok_or_else(|| io::Error::other("the listener has no address"))?;
-    let server = server.run();
     let handle = server.handle();
     tracing::info!(event = "proxying", addr = %address, component = COMPONENT);
 
@@ -207,6 +194,7 @@ pub async fn serve(
         settings.duration("http.drain-timeout"),
     );
     let gateway = Gateway::new(COMPONENT, &host, settings, registry, kit)
+        .connections(connections)
         .openapi(openapi())
         .examples(include_str!("../examples.json"))
         .ready_check("store", {

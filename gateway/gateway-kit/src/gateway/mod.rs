@@ -5,12 +5,15 @@ mod black_box;
 mod builtin;
 mod frame;
 mod guard;
+mod listener;
 mod record;
 mod refusals;
 
 #[cfg(test)]
 pub(crate) use builtin::{GET_ROUTES, POST_ROUTES};
 pub(crate) use frame::Matched;
+pub(crate) use listener::Link;
+pub use listener::{Connections, Waiting, serve_apps};
 
 use self::black_box::BlackBox;
 use crate::metrics::HttpMetrics;
@@ -20,7 +23,7 @@ use actix_web::body::BoxBody;
 use actix_web::dev::{ServiceFactory, ServiceRequest, ServiceResponse};
 use actix_web::middleware::from_fn;
 use actix_web::web::{self, Data, ServiceConfig};
-use actix_web::{App, HttpResponse, HttpServer};
+use actix_web::{App, HttpResponse};
 use actor_kit::Kit;
 use futures_util::future::{LocalBoxFuture, join_all};
 use host_kit::Host;
@@ -122,6 +125,8 @@ pub struct Gateway {
     lists_at_once: usize,
     on_drain: Vec<DrainHook>,
     drain: Drain,
+    /// Shared with another listener of the process, where there is one.
+    connections: Option<Connections>,
     /// Installed when it serves a socket: tests and simulations write no files by themselves.
     black_box: Option<Arc<BlackBox>>,
 }
@@ -154,6 +159,7 @@ impl Gateway {
             lists_at_once: answers::LISTS_AT_ONCE,
             on_drain: Vec::new(),
             drain: Drain::new(),
+            connections: None,
             black_box: None,
         }
     }
@@ -243,6 +249,13 @@ impl Gateway {
     #[must_use]
     pub fn on_drain(mut self, hook: impl FnOnce() -> LocalBoxFuture<'static, ()> + 'static) -> Self {
         self.on_drain.push(Box::new(hook));
+        self
+    }
+
+    /// The connections of the process, where it has another listener too: both have one bound.
+    #[must_use]
+    pub fn connections(mut self, connections: Connections) -> Self {
+        self.connections = Some(connections);
         self
     }
 
@@ -342,28 +355,17 @@ impl Gateway {
             .black_box
             .clone()
             .filter(|_| settings.boolean("debug.dump-on-exit"));
-        let count = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let drain_timeout = settings.duration("http.drain-timeout");
         #[cfg(feature = "otel")]
         let exporting = crate::otel::start(&self.host, &self.settings, &self.registry, &self.kit)?;
         let apps = self.apps(configure);
-        let bounds = apps.shared.answers.bounds();
-        let server = HttpServer::new(move || apps.app())
-            .on_connect(crate::peer::on_connect(settings.duration("http.write-timeout")))
-            .workers(count("http.workers"))
-            .max_connections(count("http.connections-max"))
-            .backlog(u32::try_from(settings.integer("http.backlog")).unwrap_or(u32::MAX))
-            .client_request_timeout(settings.duration("http.header-timeout"))
-            .client_disconnect_timeout(Duration::from_secs(1))
-            .keep_alive(settings.duration("http.keep-alive"))
-            .shutdown_timeout(drain_timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
-            .disable_signals()
-            .bind(listen)
-            .map_err(|error| io::Error::new(error.kind(), format!("cannot listen on {listen}: {error}")))?;
-        let addresses = server.addrs();
-        let (answer_bytes, of_caller) = bounds;
+        let (answer_bytes, of_caller) = apps.shared.answers.bounds();
         tracing::info!(event = "answers_bounded", answer_bytes, of_caller);
-        let server = server.run();
+        let connections = match self.connections.take() {
+            Some(connections) => connections,
+            None => Connections::of_process(settings, &self.registry)?,
+        };
+        let (server, addresses) = serve_apps(listen, settings, &connections, drain_timeout, move || apps.app())?;
         let handle = server.handle();
         for address in &addresses {
             tracing::info!(

@@ -642,7 +642,7 @@ pub const SETTINGS: &[Setting] = &[
         Integer { min: 1, max: 1_000_000 },
         Some("10000"),
         ALL,
-        "The most open connections of one HTTP thread; further ones wait in the kernel's backlog (NFR-11).",
+        "The most open connections for each HTTP thread; fewer where the limit of open files admits fewer. Then the one that has been idle longest is closed; with all of them busy, further ones wait in the kernel's backlog (NFR-11).",
     ),
     setting(
         "http.backlog",

@@ -69,6 +69,7 @@ pub(crate) async fn acquire(
         },
     };
     let (names_itself, peer) = (call.names_itself, Peer::of(&request));
+    let _place = if wait.is_zero() { None } else { peer.wait()? };
     let asked = server.service.acquire(call, &trace.0);
     let answer = if wait.is_zero() {
         asked.await

@@ -16,7 +16,7 @@ use actix_web::{HttpRequest, HttpResponse};
 use actor_kit::TraceContext;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
-use gateway_kit::{ApiError, Caller, Key, Seat, Trace};
+use gateway_kit::{ApiError, Caller, Key, Peer, Seat, Trace, Waiting};
 use http_contract::Problem;
 use lock_api::{EventQuery, LockEvent, LockKey};
 use std::collections::VecDeque;
@@ -52,6 +52,7 @@ pub(crate) async fn watch_lock(
 ) -> Result<HttpResponse, ApiError> {
     let resumed = last_event_id(&request)?;
     let seat = server.bounds.watch(caller)?;
+    let place = Peer::of(&request).wait()?;
     let live = server
         .service
         .subscribe(key.clone(), &trace.0)
@@ -67,6 +68,7 @@ pub(crate) async fn watch_lock(
         .map_err(render::refusal)?;
     let view = serde_json::to_string(&render::lock(&state, waiters)).expect("a view is plain data");
     let watch = Watch {
+        _place: place,
         server: server.as_ref().clone(),
         trace: trace.0,
         key,
@@ -101,6 +103,7 @@ fn frame(event: &str, id: u64, data: &str) -> Bytes {
 }
 
 struct Watch {
+    _place: Option<Waiting>,
     server: LockServer,
     trace: TraceContext,
     key: LockKey,

@@ -8,7 +8,7 @@ use actor_kit::AskError;
 use gateway_kit::{ActorName, ApiError, IdempotencyKey, Json, Noted, Token, Trace};
 use http_contract::rail::{SubmitAnswer, SubmitBody};
 use http_contract::{Code, Problem, header};
-use rail_core::{Submit, Submitted};
+use rail_core::{Submit, Submitted, Unprepared};
 use rail_store::{Outcome, Submission, SubmitOutcome, SubmitRequest};
 use std::time::Duration;
 
@@ -84,6 +84,17 @@ fn answer(submitted: Submitted) -> Result<HttpResponse, ApiError> {
             Err(ApiError::new(Code::Overloaded, "too many submissions are under way")
                 .retry_after(Duration::from_secs(1)))
         }
+        Submitted::Unprepared(missing) => Err(match missing {
+            Unprepared::NoSocket(why) => ApiError::new(
+                Code::Overloaded,
+                format!("no socket to the rail can be had here: {why}"),
+            ),
+            Unprepared::NoAddress(why) => ApiError::new(
+                Code::BackendUnavailable,
+                format!("the rail's address is not known: {why}"),
+            ),
+        }
+        .retry_after(Duration::from_secs(1))),
         Submitted::Refused(refused) => Err(refusal(refused)),
     }
 }

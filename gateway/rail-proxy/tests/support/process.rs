@@ -50,10 +50,29 @@ impl Process {
 
     /// As [`Self::start`], with further variables.
     pub async fn start_with(world: &World, faults: &str, flags: &[(&str, &str)], variables: &[(&str, &str)]) -> Self {
+        let program = Command::new(std::env::current_exe().unwrap());
+        Self::start_as(program, world, faults, flags, variables).await
+    }
+
+    /// One that may have this many files open.
+    pub async fn start_within(world: &World, descriptors: u64) -> Self {
+        let mut program = Command::new("sh");
+        let limited = format!("ulimit -n {descriptors} && exec \"$0\" \"$@\"");
+        program.arg("-c").arg(limited).arg(std::env::current_exe().unwrap());
+        Self::start_as(program, world, "", &[], &[]).await
+    }
+
+    async fn start_as(
+        mut program: Command,
+        world: &World,
+        faults: &str,
+        flags: &[(&str, &str)],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let told = json!({
             "directory": world.directory.path(), "rail": world.rail.base, "faults": faults, "flags": flags,
         });
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = program
             .args(["--exact", "child", "--nocapture"])
             .env(CHILD, told.to_string())
             .envs(variables.iter().copied())

@@ -59,7 +59,10 @@ impl Shown {
             .collect::<Result<Vec<_>, _>>()
             .unwrap();
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
-        builder.with_single_cert(chain, key).unwrap()
+        let mut config = builder.with_single_cert(chain, key).unwrap();
+        // It would rather speak h2: who offers that is spoken to in it, and the stub understands nothing.
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
     }
 }
 
@@ -69,6 +72,8 @@ pub type Handshakes = Rc<RefCell<Vec<Result<HandshakeKind, String>>>>;
 pub struct Entrance {
     pub port: u16,
     pub handshakes: Handshakes,
+    /// The protocol that each handshake settled on.
+    pub protocols: Rc<RefCell<Vec<Option<String>>>>,
 }
 
 impl Entrance {
@@ -80,14 +85,20 @@ impl Entrance {
         let stub = rail.strip_prefix("http://").unwrap().to_owned();
         let handshakes = Handshakes::default();
         let seen = handshakes.clone();
+        let protocols = Rc::<RefCell<Vec<Option<String>>>>::default();
+        let settled = protocols.clone();
         tokio::task::spawn_local(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let (acceptor, stub, seen) = (acceptor.clone(), stub.clone(), seen.clone());
+                let settled = settled.clone();
                 tokio::task::spawn_local(async move {
                     match acceptor.accept(stream).await {
                         Err(error) => seen.borrow_mut().push(Err(error.to_string())),
                         Ok(mut stream) => {
+                            let protocol = stream.get_ref().1.alpn_protocol();
+                            let protocol = protocol.map(|name| String::from_utf8_lossy(name).into_owned());
+                            settled.borrow_mut().push(protocol);
                             seen.borrow_mut().push(Ok(stream.get_ref().1.handshake_kind().unwrap()));
                             let mut to = TcpStream::connect(stub).await.unwrap();
                             // However it ends: what counts is what the stub has read.
@@ -97,7 +108,11 @@ impl Entrance {
                 });
             }
         });
-        Self { port, handshakes }
+        Self {
+            port,
+            handshakes,
+            protocols,
+        }
     }
 
     pub fn url(&self, host: &str) -> String {
