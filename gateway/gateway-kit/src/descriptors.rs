@@ -102,9 +102,7 @@ impl Bounds {
             .saturating_sub(threads)
             .saturating_sub(reserve);
         let hard = configured.min(usize::try_from(left).unwrap_or(usize::MAX));
-        // Of a configured bound nothing is cut off where the limit admits more.
-        let spare = (hard / 8).clamp(1, 256);
-        let connections = hard.checked_sub(spare).filter(|connections| *connections > 0)?;
+        let connections = hard.checked_sub((hard / 8).clamp(1, 256))?.max(1);
         Some(Self {
             connections,
             connections_hard: hard,
@@ -132,6 +130,7 @@ mod tests {
             assert!(bounds.connections < bounds.connections_hard && bounds.waiting <= bounds.connections);
         }
         assert_eq!(Bounds::of(1_048_576, 30, 10_000, 1).unwrap().connections_hard, 10_000);
+        assert_eq!(Bounds::of(1_024, 30, 1, 1).unwrap().connections, 1);
         assert_eq!(Bounds::of(64, 60, 10_000, 1), None);
     }
 }

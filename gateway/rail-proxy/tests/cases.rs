@@ -62,6 +62,66 @@ fn case_s1_idle_connections_take_nothing_from_payouts() {
     });
 }
 
+/// Not one descriptor is to be had: 503 without a row, and the same token pays once there is.
+#[test]
+fn case_s1_a_full_descriptor_table_costs_no_intent() {
+    with_world(async |world| {
+        let process = Process::start(&world, "", &[]).await;
+        world.payments().claimed("p1", "a1", 7);
+        let pid = rlimit_pid(&process);
+        let (mut soft, mut hard) = (0, 0);
+        rlimit::prlimit(pid, rlimit::Resource::NOFILE, None, Some((&mut soft, &mut hard))).unwrap();
+        let address = process.proxy.base.strip_prefix("http://").unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let probe = "GET /livez HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n";
+        assert!(exchange(&mut stream, probe).await.starts_with("HTTP/1.1 200"));
+        rlimit::prlimit(pid, rlimit::Resource::NOFILE, Some((3, hard)), None).unwrap();
+        let body = submit_body("p1", "a1").to_string();
+        let submit = format!(
+            "POST /v1/rail/submissions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n\
+             x-fencing-token: 7\r\nx-idempotency-key: p1\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let refused = exchange(&mut stream, &submit).await;
+        assert!(
+            refused.starts_with("HTTP/1.1 503") && refused.contains("OVERLOADED"),
+            "{refused}"
+        );
+        assert_eq!(world.count("SELECT COUNT(*) FROM rail_submission"), 0);
+        rlimit::prlimit(pid, rlimit::Resource::NOFILE, Some((soft, hard)), None).unwrap();
+        let answer = process.proxy.submit("p1", "a1", 7).await;
+        assert_eq!((answer.status, answer.outcome()), (200, "ACKED"), "{answer:?}");
+        assert_eq!(world.rail.bodies_read("p1").await, 1);
+    });
+}
+
+fn rlimit_pid(process: &Process) -> i32 {
+    i32::try_from(process.child.id()).unwrap()
+}
+
+/// Sends this and reads the answer, whose body is JSON or nothing of length.
+async fn exchange(stream: &mut TcpStream, request: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    loop {
+        let read = tokio::time::timeout(BOUND, stream.read_buf(&mut answer))
+            .await
+            .unwrap()
+            .unwrap();
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        let whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let length = head.to_ascii_lowercase().lines().find_map(|line| {
+                line.strip_prefix("content-length: ")
+                    .and_then(|length| length.parse().ok())
+            });
+            body.len() >= length.unwrap_or(0)
+        });
+        if whole || read == 0 {
+            return text;
+        }
+    }
+}
+
 /// A rail whose name leads nowhere: said before anything is recorded, and the account's mark stays.
 #[test]
 fn case_s1_a_rail_without_an_address_costs_no_intent() {

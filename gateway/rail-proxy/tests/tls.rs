@@ -83,7 +83,10 @@ fn case_s10_the_rail_is_offered_http_1_1_alone() {
         assert_eq!(proxy.look_up("p1").await.body["verdict"], "EXECUTED");
         entrance.seen(2).await;
         let settled = entrance.protocols.borrow();
-        assert!(settled.iter().all(|name| name.as_deref() == Some("http/1.1")), "{settled:?}");
+        assert!(
+            settled.iter().all(|name| name.as_deref() == Some("http/1.1")),
+            "{settled:?}"
+        );
     });
 }
 
