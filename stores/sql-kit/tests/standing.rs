@@ -37,8 +37,11 @@ async fn insert(sqlite: &Sqlite, x: i64, bytes: i64) -> Result<(), SqlError> {
         .await
 }
 
+/// What is done to the files below a directory.
+type Deed = fn(&Path);
+
 /// What is done to the files of an open database.
-const DONE: [(&str, fn(&Path)); 8] = [
+const DONE: [(&str, Deed); 8] = [
     ("the directory is moved away", |dir| {
         fs::rename(dir, dir.with_extension("old")).unwrap();
     }),
