@@ -10,7 +10,7 @@
 use actix_web::web;
 use actor_kit::Kit;
 use gateway_kit::testing::{Sent, Socket, Target};
-use gateway_kit::{ApiError, Gateway, LogFormat, Settings, init_logging};
+use gateway_kit::{ApiError, Gateway, LogFormat, Settings, flush_logs, init_logging};
 use host_kit::Host;
 use http_contract::Code;
 use nix::sys::signal::{Signal, kill};
@@ -44,6 +44,7 @@ fn child() {
             .await
             .expect("served");
     });
+    flush_logs();
 }
 
 fn refused(code: Code) -> Result<String, ApiError> {

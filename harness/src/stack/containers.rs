@@ -88,7 +88,7 @@ struct Start {
 
 /// The name of a node in the inner network.
 fn inside(node: &str) -> String {
-    format!("{}.inner", node.to_ascii_lowercase())
+    format!("{}-inner", node.to_ascii_lowercase())
 }
 
 fn url_inside(node: &str) -> String {
@@ -204,7 +204,7 @@ impl ContainerStack {
         cmd.extend(start.args);
         let mut also_in = vec![(self.inner.clone(), inside(name))];
         // No name there that others use: who is cut off the inner network must not be found by way of the database's.
-        let client = format!("{}.client", name.to_ascii_lowercase());
+        let client = format!("{}-client", name.to_ascii_lowercase());
         also_in.extend(start.networks.into_iter().map(|network| (network, client.clone())));
         let dir = self.dir.display();
         let container = self
