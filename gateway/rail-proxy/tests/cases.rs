@@ -927,6 +927,19 @@ fn case_p28_a_currency_that_does_not_circulate_is_refused_before_anything_is_wri
 }
 
 #[test]
+fn case_p37_a_key_other_than_the_payouts_id_is_reused_and_nothing_is_written() {
+    with_world(async |world| {
+        let proxy = world.proxy().await;
+        world.payments().claimed("p1", "a1", 5);
+        let refused = proxy.submit_body("another", 5, &submit_body("p1", "a1")).await;
+        assert_eq!((refused.status, refused.code()), (422, "IDEMPOTENCY_KEY_REUSED"));
+        assert_eq!(proxy.submission("p1").await.status, 404);
+        assert_eq!(world.rail.bodies_read("p1").await, 0);
+        assert_eq!(proxy.submit("p1", "a1", 5).await.status, 200);
+    });
+}
+
+#[test]
 fn case_p27_every_accepted_id_works_in_every_route_and_dots_are_refused() {
     with_world(async |world| {
         let proxy = world.proxy().await;

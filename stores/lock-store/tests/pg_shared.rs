@@ -557,6 +557,7 @@ async fn a_password_is_read_again_for_each_connection() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("password");
     std::fs::write(&file, "first\n").unwrap();
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let mut options = place.options();
     let at = place.url.split_once('@').unwrap().1;
     options.access.url = format!("postgres://{role}@{at}?application_name={role}");
