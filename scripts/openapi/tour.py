@@ -364,7 +364,14 @@ def payouts(payments: Component, rail: Component, stub: Component):
     rail.ask("POST", "/v1/rail/acks", 200, ack)
     rail.ask("POST", "/v1/rail/acks", 404, dict(ack, client_reference="NONE"))
     rail.ask("POST", "/v1/rail/acks", 400, dict(ack, currency="euro"))
-    rail.ask("GET", "/v1/rail/exceptions", 200)
+    [exception, *_] = rail.ask("GET", "/v1/rail/exceptions", 200)["items"]
+    one = f"/v1/rail/exceptions/{exception['exception_id']}"
+    rail.ask("GET", one, 200)
+    rail.ask("GET", "/v1/rail/exceptions/999999", 404)
+    rail.ask("POST", f"{one}/close", 400, {"reason": "short"}, operator="alice")
+    rail.ask("POST", f"{one}/close", 200, {"reason": "the rail named another payment by mistake"}, operator="alice")
+    rail.ask("POST", f"{one}/close", 409, {"reason": "closed once more by somebody else"}, operator="bob")
+    rail.ask("POST", "/v1/rail/exceptions/999999/close", 404, {"reason": "there is no such exception"}, operator="alice")
     rail.ask("GET", "/v1/rail/high-water/ACC-1", 200)
     rail.ask("POST", "/v1/rail/submissions/P-1/fence", 200, {"forbid": False}, X_Fencing_Token=50)
     rail.ask("POST", "/v1/rail/submissions/P-1/fence", 409, {}, X_Fencing_Token=1)

@@ -39,6 +39,8 @@ def put_elsewhere(world, workload, folder):
     for path in world.secret_files(workload):
         there = folder / path.lstrip("/")
         there.parent.mkdir(parents=True, exist_ok=True)
+        # A mounted secret is nobody else's.
+        there.touch(mode=0o600)
         there.write_text("dummy")
     # What is read before anything is served has to be what it is called.
     asked = [value for name, value in world.settings(workload).items() if name in rail_tls.SETTINGS]
